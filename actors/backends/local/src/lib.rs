@@ -1,0 +1,1 @@
+//! The local backend: forward proxies inside this process.

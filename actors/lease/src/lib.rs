@@ -1,0 +1,1 @@
+//! Leases: the pure book, its journal, and the broker that serves it.

@@ -1,0 +1,1 @@
+//! Objects without a cluster: the manifest folders, the state folder, status and deletions.

@@ -1,0 +1,1 @@
+//! The provider actor: order per instance, deadlines, admission and measurement round a backend.

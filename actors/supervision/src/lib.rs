@@ -1,0 +1,1 @@
+//! One supervised tree of actors: child specs, restart budgets, tracked tasks, inspection.

@@ -1,0 +1,1 @@
+//! Benchmarks as ratios against a named reference in one run.
