@@ -1,1 +1,80 @@
-//! One supervised tree of actors: child specs, restart budgets, tracked tasks, inspection.
+//! One supervised tree of actors.
+//!
+//! An [`Actor`] here is a value with synchronous handlers: a handler decides and returns, it cannot await. Whatever is
+//! slow is a tracked task ([`Context::spawn`]) whose result comes back as an internal message and whose life ends with
+//! its actor. Every actor may supervise children ([`Context::start_child`]); restart, backoff, giving up, ordered stop
+//! and inspection are the shell's work and the same everywhere. Below is ractor, which nobody else needs to know.
+//!
+//! - [`Address`] is how peers know an actor: by id, stable across restarts of the actor and of its parents.
+//! - [`System`] is one tree: its addresses, clock, metrics and the questions about it.
+//! - [`RestartBudget`] is the pure part: when to restart, how long to wait, when to give up.
+
+mod address;
+mod budget;
+mod context;
+mod inspect;
+mod latest;
+mod shell;
+mod system;
+
+pub use address::{Address, AddressError};
+pub use budget::{Decision, RestartBudget};
+pub use context::{Context, Task, Timer};
+pub use inspect::{ActorStatus, Handling, LastError, Node};
+pub use latest::Latest;
+pub use shell::{ChildSpec, OnExhausted, Policy};
+pub use system::{Root, System};
+
+use std::future::Future;
+
+use egress_protocol::message::Message;
+use tokio::time::Duration;
+
+/// Why an actor can no longer trust its state. Returning it from a handler restarts the actor from what its source
+/// says; expected failures are values, not this.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Failure(pub String);
+
+impl Failure {
+    /// Any error, in words.
+    pub fn new(reason: impl std::fmt::Display) -> Self {
+        Self(reason.to_string())
+    }
+}
+
+/// One actor: role, state and decisions. See the crate's documentation for what a handler may do.
+pub trait Actor: Sized + Send + 'static {
+    /// What peers may send.
+    type Message: Message;
+    /// What only the actor itself sends: ticks, results of its tasks.
+    type Internal: Message;
+    /// What it is started from, each time; state comes from the source, not from the previous incarnation.
+    type Args: Clone + Send + Sync + 'static;
+    /// The `kind` of `/debug/actors` and of the metrics.
+    const KIND: &'static str;
+
+    /// Builds the state. May await (children in order, a first read); an error counts as a crash.
+    fn start(ctx: &Context<Self>, args: Self::Args) -> impl Future<Output = Result<Self, Failure>> + Send;
+
+    /// Decides on a public message.
+    fn handle(&mut self, ctx: &Context<Self>, message: Self::Message) -> Result<(), Failure>;
+
+    /// Decides on an internal one.
+    fn handle_internal(&mut self, ctx: &Context<Self>, message: Self::Internal) -> Result<(), Failure>;
+
+    /// A child was given up (its budget is spent; it is retried per its policy) or came back after that.
+    fn child_given_up(&mut self, _ctx: &Context<Self>, _child: &str, _reason: Option<&str>) {}
+
+    /// The state for people: no secrets, cheap, names as in the spec.
+    fn describe(&self) -> serde_json::Value;
+
+    /// The last thing before an orderly stop, after the children have stopped and while tasks may still end. Not
+    /// called on a crash or a kill: never put here what must happen.
+    fn stopping(&mut self, _ctx: &Context<Self>) -> impl Future<Output = ()> + Send {
+        async {}
+    }
+}
+
+/// How long an orderly stop waits for tasks that were asked to end before it aborts them.
+pub const TASK_GRACE: Duration = Duration::from_secs(1);

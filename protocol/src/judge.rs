@@ -1,0 +1,74 @@
+//! The judge of check URLs (HE-9): when most healthy proxies that share a URL fail for reasons of the target, the URL
+//! is to blame. The actor's id is `judge`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::ids::{ObjectKey, Uid};
+use crate::message::Message;
+use crate::prober::ProbeOutcome;
+use crate::time::Timestamp;
+
+/// The id of the judge's actor.
+pub const ACTOR_ID: &str = "judge";
+
+/// What the judge is told.
+#[derive(Debug, Clone)]
+pub enum JudgeMessage {
+    /// A probe ended.
+    Observed {
+        /// Whose.
+        key: ObjectKey,
+        /// Of exactly this object.
+        uid: Uid,
+        /// The check URL it used.
+        url: Arc<str>,
+        /// Its provider, for shared egress addresses (HE-7); `None` for External.
+        provider: Option<Arc<str>>,
+        /// The verdict that stood before this result.
+        was_healthy: bool,
+        /// When it started.
+        started_at: Timestamp,
+        /// When it ended.
+        ended_at: Timestamp,
+        /// The proxy's probe interval.
+        interval: Duration,
+        /// How it ended.
+        outcome: ProbeOutcome,
+    },
+    /// The proxy no longer uses that URL, or is gone.
+    Forget {
+        /// Whose.
+        key: ObjectKey,
+        /// Of exactly this object.
+        uid: Uid,
+    },
+}
+
+impl Message for JudgeMessage {
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Observed { .. } => "Observed",
+            Self::Forget { .. } => "Forget",
+        }
+    }
+}
+
+/// What the judge holds of a check URL; sent to every proxy that uses it when it changes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Suspicion {
+    /// Verdicts are held; those flipped by failures at or after `since` are restored. Nothing is replaced.
+    Suspect {
+        /// The URL.
+        url: Arc<str>,
+        /// When the first of the failures started.
+        since: Timestamp,
+        /// This proxy is the first of its namespace by name: it publishes the Event.
+        speaks: bool,
+    },
+    /// A pass ended it.
+    Cleared {
+        /// The URL.
+        url: Arc<str>,
+    },
+}

@@ -1,0 +1,54 @@
+//! Leases: what the book is told about proxies, the API's request and response types, and the messages of the
+//! broker (`lease-broker`) and its journal (`lease-journal`).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::ids::{ObjectKey, Uid};
+use crate::object::Credentials;
+use crate::resource::{Mode, Phase};
+use crate::time::Timestamp;
+
+/// The id of the broker's actor.
+pub const BROKER_ID: &str = "lease-broker";
+/// The id of the journal's actor.
+pub const JOURNAL_ID: &str = "lease-journal";
+
+/// One proxy as its actor publishes it for listing and leasing. Sent on every change and after every probe; the
+/// latest counts. Takes effect before the status is written (HE-5).
+#[derive(Debug, Clone, PartialEq)]
+pub struct ProxyAvailability {
+    /// Namespace and name.
+    pub key: ObjectKey,
+    /// Of exactly this object; leases of another UID under the same name are not its own.
+    pub uid: Uid,
+    /// Who runs it.
+    pub mode: Mode,
+    /// The provider entry.
+    pub provider: Option<Arc<str>>,
+    /// OP-6.
+    pub phase: Phase,
+    /// Condition `Healthy` is True, neither given up (SV-2) nor paused (OP-6).
+    pub healthy: bool,
+    /// New grants are stopped whatever the health: being deleted or replaced, suspended. (`maxLeases: 0`, cordons and
+    /// withheld credentials the book sees by itself.)
+    pub draining: bool,
+    /// What `url` names: a name stays a name. `None` until known.
+    pub host: Option<Arc<str>>,
+    /// The address, if known.
+    pub ip: Option<Arc<str>>,
+    /// The address targets see, if known (HE-7).
+    pub egress_ip: Option<Arc<str>>,
+    /// The proxy port.
+    pub port: u16,
+    /// What crawlers select on.
+    pub attributes: Arc<BTreeMap<String, String>>,
+    /// Capacity.
+    pub max_leases: u32,
+    /// Of the last probe that passed.
+    pub latency_millis: Option<i64>,
+    /// End of the last probe.
+    pub checked_at: Option<Timestamp>,
+    /// For the holder of a lease only.
+    pub credentials: Option<Arc<Credentials>>,
+}

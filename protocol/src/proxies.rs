@@ -1,0 +1,61 @@
+//! The directory of all objects: one child actor per object. The actor's id is `proxies`.
+
+use std::sync::Arc;
+
+use crate::ids::{ObjectKey, Uid};
+use crate::message::Message;
+use crate::object::ProxyObject;
+
+/// The id of the directory's actor.
+pub const ACTOR_ID: &str = "proxies";
+
+/// What the directory is told.
+#[derive(Debug, Clone)]
+pub enum ProxiesMessage {
+    /// The object as it is now: route it to its actor, started if new. A new UID under a known name replaces the
+    /// old actor (the source sends it only when the old object is gone).
+    Apply {
+        /// The object.
+        object: Arc<ProxyObject>,
+    },
+    /// The object is gone for good (no finalizer held it any more): stop its actor, withdraw it from leasing.
+    Gone {
+        /// Which.
+        key: ObjectKey,
+        /// Of exactly this object.
+        uid: Uid,
+    },
+    /// The source has sent every object that exists: actors of objects it did not send are stopped.
+    Synced {
+        /// The UIDs of all that exist.
+        live: Vec<Uid>,
+    },
+    /// The lease broker restarted and knows no proxy: have every actor publish its availability again.
+    Republish,
+    /// A provider entry appeared, changed (new fingerprint) or went (`None`): tell the proxies that name it
+    /// (OP-20, PC-59).
+    ProviderChanged {
+        /// The configured name.
+        name: Arc<str>,
+        /// A digest of the entry, its credential files included.
+        fingerprint: Option<String>,
+    },
+    /// The provider freed capacity: waiters for quota may try again (OP-18).
+    CapacityFreed {
+        /// The configured name.
+        provider: Arc<str>,
+    },
+}
+
+impl Message for ProxiesMessage {
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Apply { .. } => "Apply",
+            Self::Gone { .. } => "Gone",
+            Self::Synced { .. } => "Synced",
+            Self::Republish => "Republish",
+            Self::ProviderChanged { .. } => "ProviderChanged",
+            Self::CapacityFreed { .. } => "CapacityFreed",
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! One object's actor, `proxy/<namespace>/<name>`: what its prober, the broker, the judge and people tell it.
+
+use crate::judge::Suspicion;
+use crate::message::{Message, Reply};
+use crate::prober::ProbeReport;
+
+/// What others tell a proxy's actor. (Its object comes from the directory, inside the same crate.)
+#[derive(Debug)]
+pub enum ProxyMessage {
+    /// A probe ended. One whose epoch is not the current one is ignored (HE-2).
+    Probed {
+        /// What happened.
+        report: ProbeReport,
+    },
+    /// Reports of failing leases ask for evidence now (LS-7): probe at once and repeat a failed one every second
+    /// until the failure threshold decides.
+    ProbeNow,
+    /// The judge suspects, or no longer suspects, the check URL this proxy uses (HE-9).
+    CheckUrl {
+        /// Since when, or that it is over.
+        suspicion: Suspicion,
+    },
+    /// For `/debug/proxies/{ns}/{name}` (OB-4): the machine with its last 50 transitions and the next timer.
+    /// Answered at once.
+    Explain {
+        /// Redacted JSON.
+        reply_to: Reply<serde_json::Value>,
+    },
+}
+
+impl Message for ProxyMessage {
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Probed { .. } => "Probed",
+            Self::ProbeNow => "ProbeNow",
+            Self::CheckUrl { .. } => "CheckUrl",
+            Self::Explain { .. } => "Explain",
+        }
+    }
+}

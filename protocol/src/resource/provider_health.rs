@@ -1,0 +1,73 @@
+//! `ProviderHealth`: can this provider's backend be reached and used right now (provider-health.md §2).
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kube::{CustomResource, KubeSchema};
+use serde::{Deserialize, Serialize};
+
+/// The kind has no spec: an object is named after its provider and carries status only.
+#[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Default)]
+#[kube(
+    group = "crawl.example.com",
+    version = "v1alpha1",
+    kind = "ProviderHealth",
+    plural = "providerhealths",
+    singular = "providerhealth",
+    shortname = "ph",
+    no_spec,
+    status = "ProviderHealthStatus",
+    derive = "PartialEq",
+    derive = "Default"
+)]
+pub struct ProviderHealthFields {}
+
+/// The result of the last round.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct ProviderHealthStatus {
+    /// The provider's type.
+    #[serde(default, rename = "type", skip_serializing_if = "Option::is_none")]
+    pub type_: Option<String>,
+    /// `Ready` (PH-19).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
+    pub conditions: Vec<Condition>,
+    /// What can fail independently.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
+    pub targets: Vec<TargetStatus>,
+    /// `<ready>/<total>`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub targets_ready: Option<String>,
+    /// When the check finished.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_check_time: Option<Time>,
+}
+
+/// One target of a provider.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct TargetStatus {
+    /// Its name, unique in the provider.
+    pub name: String,
+    /// Whether it passed.
+    pub ready: bool,
+    /// When `ready` last flipped.
+    pub last_transition_time: Time,
+    /// Where it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+    /// Why (PH-31).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// In words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// How long the check took.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency_millis: Option<i64>,
+    /// Facts.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub details: BTreeMap<String, String>,
+}
