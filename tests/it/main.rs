@@ -1,1 +1,3 @@
-fn main() {}
+//! Whole-system tests, grouped by promise. One binary, so that everything is linked once.
+
+mod architecture;

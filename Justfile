@@ -1,0 +1,31 @@
+# Every command a contributor types. `just` alone lists them.
+
+default:
+    @just --list
+
+# Run the main job: the demonstration pool.
+run:
+    cargo run -- standalone
+
+# All tests, test bed included. `just test FAST=1` is the quick loop, `LONG=1` adds the long forms.
+test *VARS:
+    tests/run {{VARS}}
+
+# Format and lint.
+lint:
+    cargo fmt --all --check
+    cargo clippy --workspace --all-targets -- -D warnings
+
+# Rewrite what is generated from the types: CRDs, the OpenAPI document.
+generate:
+    cargo run -q -- crds > config/crd/crds.yaml
+    EPO_UPDATE_GENERATED=1 cargo test -q --workspace drift
+
+# Benchmarks, as ratios in one run; rewrites the tables of docs/performance.md with `just bench write`.
+bench *ARGS:
+    cargo build --release --workspace
+    cargo run --release -p egress-bench -- {{ARGS}}
+
+# Licences, bans, advisories (needs cargo-deny).
+deny:
+    cargo deny check

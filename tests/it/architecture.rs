@@ -1,0 +1,93 @@
+//! One direction of knowledge (`src → actors → protocol`), one TLS stack, known licences: read from `cargo metadata`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
+
+use serde_json::Value;
+
+fn metadata() -> Value {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--locked", "--offline"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .expect("cargo metadata runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("cargo metadata prints JSON")
+}
+
+/// Our crates, each with our crates that it depends on outside tests.
+fn own_edges(metadata: &Value) -> BTreeMap<String, BTreeSet<String>> {
+    let members: BTreeSet<&str> = metadata["workspace_members"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    let own: Vec<&Value> =
+        metadata["packages"].as_array().unwrap().iter().filter(|p| members.contains(p["id"].as_str().unwrap())).collect();
+    let names: BTreeSet<&str> = own.iter().map(|p| p["name"].as_str().unwrap()).collect();
+    own.iter()
+        .map(|p| {
+            let deps = p["dependencies"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .filter(|d| d["kind"].is_null())
+                .filter_map(|d| d["name"].as_str())
+                .filter(|n| names.contains(n))
+                .map(str::to_owned)
+                .collect();
+            (p["name"].as_str().unwrap().to_owned(), deps)
+        })
+        .collect()
+}
+
+#[test]
+fn actors_know_the_protocol_and_never_each_other() {
+    let edges = own_edges(&metadata());
+    let shared = ["egress-protocol", "egress-config", "egress-supervision"];
+    for (name, deps) in &edges {
+        let allowed: &[&str] = match name.as_str() {
+            "egress-protocol" => &[],
+            "egress-config" | "egress-supervision" => &["egress-protocol"],
+            "egress-proxies-operator" | "egress-bench" => continue,
+            backend if backend.starts_with("egress-backend-") => {
+                &["egress-protocol", "egress-config", "egress-supervision", "egress-provider"]
+            }
+            _ => &shared,
+        };
+        for dep in deps {
+            assert!(allowed.contains(&dep.as_str()), "{name} must not depend on {dep}; it may know {allowed:?}");
+        }
+    }
+    assert!(edges.contains_key("egress-proxy") && edges.contains_key("egress-lease"), "the workspace was read: {edges:?}");
+}
+
+#[test]
+fn only_the_protocol_derives_kubernetes_types_and_nobody_has_the_client() {
+    let metadata = metadata();
+    let packages: BTreeSet<&str> = metadata["packages"].as_array().unwrap().iter().filter_map(|p| p["name"].as_str()).collect();
+    assert!(packages.contains("kube-core"), "the kinds are derived");
+    assert!(!packages.contains("kube-client"), "the Kubernetes client belongs to the cluster crate and the kubernetes backend alone");
+}
+
+#[test]
+fn there_is_one_tls_stack_and_one_crypto_backend() {
+    let metadata = metadata();
+    for package in metadata["packages"].as_array().unwrap() {
+        let name = package["name"].as_str().unwrap();
+        assert!(!["openssl-sys", "native-tls", "aws-lc-sys", "aws-lc-rs"].contains(&name), "{name} entered the dependency tree");
+    }
+}
+
+#[test]
+fn every_licence_is_on_the_list_of_deny_toml() {
+    let deny = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/deny.toml")).expect("deny.toml is there");
+    let list = deny.split("allow = [").nth(1).and_then(|rest| rest.split(']').next()).expect("deny.toml allows licences");
+    let allowed: BTreeSet<&str> = list.split(',').map(|s| s.trim().trim_matches('"')).filter(|s| !s.is_empty()).collect();
+    assert!(allowed.contains("Apache-2.0"));
+    for package in metadata()["packages"].as_array().unwrap() {
+        let name = package["name"].as_str().unwrap();
+        let licence = package["license"].as_str().unwrap_or_default().replace('/', " OR ");
+        // Good enough for SPDX as crates write it: one alternative of `OR` must be allowed in all its `AND` parts.
+        let fine = licence.replace(['(', ')'], "").split(" OR ").any(|alternative| {
+            alternative.split(" AND ").all(|part| allowed.contains(part.split(" WITH ").next().unwrap_or_default().trim()))
+        });
+        assert!(fine, "{name} has the licence {licence:?}, which deny.toml does not allow");
+    }
+}
