@@ -6,6 +6,7 @@
 //! - [`lease`]: request and response types of the HTTP API, and what the broker and its journal are told
 //! - [`source`], [`proxies`], [`proxy`], [`prober`], [`judge`]: the messages of each actor
 //! - [`metrics`]: every metric family, named once
+//! - [`net`]: classes of addresses and the lists that make exceptions
 //!
 //! Message conventions: named fields; a reply port is `reply_to`; commands are imperative, events are past
 //! tense; every message may be repeated (level-triggered). A dropped `reply_to` is an answer too: the receiver
@@ -16,6 +17,7 @@ pub mod judge;
 pub mod lease;
 pub mod message;
 pub mod metrics;
+pub mod net;
 pub mod object;
 pub mod prober;
 pub mod provider;
