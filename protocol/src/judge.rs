@@ -27,6 +27,8 @@ pub enum JudgeMessage {
         provider: Option<Arc<str>>,
         /// The verdict that stood before this result.
         was_healthy: bool,
+        /// The verdict that stands after it.
+        is_healthy: bool,
         /// When it started.
         started_at: Timestamp,
         /// When it ended.

@@ -5,10 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::ids::{ObjectKey, Uid};
+use crate::judge::Suspicion;
 use crate::message::Message;
 use crate::object::Credentials;
 use crate::resource::HealthCheck;
 use crate::time::Timestamp;
+
+/// The id of an object's prober in the tree.
+pub fn actor_id(key: &ObjectKey) -> String {
+    format!("prober/{key}")
+}
 
 /// What is probed. A change of host, port, UID, credentials or `health_check` comes with a new `epoch`.
 #[derive(Debug, Clone, PartialEq)]
@@ -27,6 +33,8 @@ pub struct ProbeTarget {
     pub credentials: Option<Arc<Credentials>>,
     /// Whether the endpoint is one that a user typed (External), which HE-10 judges; a provider's own address is not.
     pub external: bool,
+    /// The provider entry it comes from, for shared egress addresses (HE-7); `None` for External.
+    pub provider: Option<Arc<str>>,
     /// What to fetch and what counts.
     pub health_check: HealthCheck,
     /// The last written `Healthy`: after a restart it stands, and thresholds count from zero (HE-2).
@@ -45,6 +53,11 @@ pub enum ProberMessage {
     Urgent,
     /// Probe now, once.
     Now,
+    /// From the judge: the check URL is suspect, so the verdict is held, or no longer (HE-9). May be repeated.
+    CheckUrl {
+        /// Since when, or that it is over.
+        suspicion: Suspicion,
+    },
 }
 
 impl Message for ProberMessage {
@@ -53,6 +66,7 @@ impl Message for ProberMessage {
             Self::Configure { .. } => "Configure",
             Self::Urgent => "Urgent",
             Self::Now => "Now",
+            Self::CheckUrl { .. } => "CheckUrl",
         }
     }
 }
