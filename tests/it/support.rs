@@ -1,0 +1,50 @@
+//! What the whole-system tests share: the operator as a process, an HTTP client, origins to fetch, third-party proxies,
+//! and the one way to skip.
+
+pub mod http;
+pub mod operator;
+pub mod origin;
+pub mod third_party;
+
+use std::io::Write as _;
+use std::time::Duration;
+
+/// Whether the long forms were asked for (`tests/run LONG=1`).
+pub fn long() -> bool {
+    std::env::var_os("EPO_TEST_LONG").is_some()
+}
+
+/// `short` rounds, or `long` ones with `LONG=1`.
+pub fn rounds(short: usize, long_form: usize) -> usize {
+    if long() { long_form } else { short }
+}
+
+/// Skips the calling test by name: loudly, and counted by `tests/run`.
+pub fn skip(test: &str, why: &str) {
+    eprintln!("SKIPPED {test}: {why}");
+    if let Some(path) = std::env::var_os("EPO_TEST_SKIPS")
+        && let Ok(mut file) = std::fs::OpenOptions::new().append(true).create(true).open(path)
+    {
+        let _ = writeln!(file, "{test}: {why}");
+    }
+}
+
+/// Waits until `check` yields something, asking every 20 ms; panics with `what` after `limit`.
+pub async fn eventually<T, F>(what: &str, limit: Duration, mut check: impl FnMut() -> F) -> T
+where
+    F: Future<Output = Option<T>>,
+{
+    let deadline = tokio::time::Instant::now() + limit;
+    loop {
+        if let Some(value) = check().await {
+            return value;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "not within {limit:?}: {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// A port nothing listens on now.
+pub fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
