@@ -1,8 +1,18 @@
 //! The kinds `Proxy` and `ProviderHealth` (operator.md §3, provider-health.md §2): types, defaults, validation.
+//!
+//! - [`proxy`], [`provider_health`]: the types, with what one field may hold
+//! - [`rules`], [`grammar`]: what spans fields, and the patterns: one table for CEL and for us (OP-32)
+//! - [`crd`]: the CRDs made of both; [`validate`]: the same judgement offline, every fault at once
+//! - [`conditions`]: how a condition is built, found and compared
 
 pub mod conditions;
+pub mod crd;
+pub mod grammar;
 pub mod provider_health;
 pub mod proxy;
+pub mod rules;
+mod schema;
+pub mod validate;
 
 pub use provider_health::{ProviderHealth, ProviderHealthStatus};
 pub use proxy::{CloudInitSpec, Endpoint, HealthCheck, Mode, Phase, Placement, Proxy, ProxySpec, ProxyStatus, SecretKeyRef, SecretNameRef};

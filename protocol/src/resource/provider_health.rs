@@ -1,5 +1,7 @@
 //! `ProviderHealth`: can this provider's backend be reached and used right now (provider-health.md §2).
 
+#![allow(unreachable_pub, reason = "the derive macro copies the types into a function")]
+
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -18,7 +20,13 @@ use serde::{Deserialize, Serialize};
     no_spec,
     status = "ProviderHealthStatus",
     derive = "PartialEq",
-    derive = "Default"
+    derive = "Default",
+    doc = "Whether a provider's backend can be reached and used right now; named after its provider, status only.",
+    printcolumn(name = "Type", type_ = "string", json_path = ".status.type"),
+    printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].status"),
+    printcolumn(name = "Targets", type_ = "string", json_path = ".status.targetsReady"),
+    printcolumn(name = "Last Check", type_ = "date", json_path = ".status.lastCheckTime"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 pub struct ProviderHealthFields {}
 
@@ -26,7 +34,7 @@ pub struct ProviderHealthFields {}
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct ProviderHealthStatus {
-    /// The provider's type.
+    /// The provider's type: gcp, kubernetes, kvm, kvm2, local or proxmox.
     #[serde(default, rename = "type", skip_serializing_if = "Option::is_none")]
     pub type_: Option<String>,
     /// `Ready` (PH-19).
@@ -50,6 +58,7 @@ pub struct ProviderHealthStatus {
 #[serde(rename_all = "camelCase")]
 pub struct TargetStatus {
     /// Its name, unique in the provider.
+    #[schemars(length(min = 1))]
     pub name: String,
     /// Whether it passed.
     pub ready: bool,
@@ -63,11 +72,13 @@ pub struct TargetStatus {
     pub reason: Option<String>,
     /// In words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
     pub message: Option<String>,
     /// How long the check took.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency_millis: Option<i64>,
     /// Facts.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 32, "additionalProperties" = {"type": "string", "maxLength": 256}))]
     pub details: BTreeMap<String, String>,
 }

@@ -1,4 +1,9 @@
-//! `Proxy`: one forward proxy with an egress of its own.
+//! `Proxy`: one forward proxy with an egress of its own (operator.md §3.1).
+//!
+//! The types carry what one field may hold; rules over several fields, and grammars, are in [`super::rules`], and
+//! [`super::crd`] puts both together.
+
+#![allow(unreachable_pub, reason = "the derive macro copies the types into a function")]
 
 use std::collections::BTreeMap;
 
@@ -6,6 +11,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use super::grammar;
 
 /// What the user declares.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
@@ -18,7 +25,17 @@ use serde::{Deserialize, Serialize};
     shortname = "px",
     namespaced,
     status = "ProxyStatus",
-    derive = "PartialEq"
+    derive = "PartialEq",
+    doc = "One forward proxy with an egress of its own: an instance this operator runs, or an endpoint somebody else runs.",
+    printcolumn(name = "Mode", type_ = "string", json_path = ".spec.mode"),
+    printcolumn(name = "Provider", type_ = "string", json_path = ".spec.provider"),
+    printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
+    printcolumn(name = "IP", type_ = "string", json_path = ".status.ip"),
+    printcolumn(name = "Healthy", type_ = "string", json_path = ".status.conditions[?(@.type==\"Healthy\")].status"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(name = "Port", type_ = "integer", json_path = ".spec.port", priority = 1),
+    printcolumn(name = "Latency", type_ = "integer", json_path = ".status.latencyMillis", priority = 1),
+    printcolumn(name = "Provider-ID", type_ = "string", json_path = ".status.providerID", priority = 1)
 )]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ProxySpec {
@@ -26,12 +43,14 @@ pub struct ProxySpec {
     pub mode: Mode,
     /// Name of a configured provider entry. Required for Managed, refused for External; immutable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63), regex(pattern = grammar::DNS_LABEL))]
     pub provider: Option<String>,
     /// Where and on what the instance runs; what the fields mean belongs to the provider. Managed only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement: Option<Placement>,
     /// The proxy port.
     #[serde(default = "default_port")]
+    #[schemars(range(min = 1, max = 65535))]
     pub port: u16,
     /// User data for the instance. Managed only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -41,15 +60,19 @@ pub struct ProxySpec {
     pub endpoint: Option<Endpoint>,
     /// What crawlers select on, by exact equality.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 32, "additionalProperties" = {"type": "string", "maxLength": 63}))]
     pub attributes: BTreeMap<String, String>,
     /// How many leases may run at once; 0 drains: visible and probed, never leased.
     #[serde(default = "default_max_leases")]
+    #[schemars(range(max = 10000))]
     pub max_leases: u32,
     /// How the proxy is proven.
     #[serde(default)]
+    #[schemars(extend("default" = {}))]
     pub health_check: HealthCheck,
     /// How long an instance may take until it reports an address, in seconds.
     #[serde(default = "default_provisioning_timeout")]
+    #[schemars(range(min = 60, max = 86400))]
     pub provisioning_timeout_seconds: u32,
 }
 
@@ -68,15 +91,19 @@ pub enum Mode {
 pub struct Placement {
     /// Region.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
     pub region: Option<String>,
     /// Zone, host or node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
     pub zone: Option<String>,
     /// Size of the instance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
     pub machine_type: Option<String>,
     /// Image to boot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 2048))]
     pub image: Option<String>,
 }
 
@@ -86,6 +113,7 @@ pub struct Placement {
 pub struct CloudInitSpec {
     /// The text itself, at most 262144 characters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 262_144))]
     pub inline: Option<String>,
     /// A Secret of the same namespace with the label `crawl.example.com/cloud-init: "true"`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -97,9 +125,11 @@ pub struct CloudInitSpec {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SecretKeyRef {
     /// The Secret's name.
+    #[schemars(length(min = 1, max = 253), regex(pattern = grammar::DNS_SUBDOMAIN))]
     pub name: String,
     /// The key in it.
     #[serde(default = "default_secret_key")]
+    #[schemars(length(min = 1, max = 253), regex(pattern = grammar::SECRET_KEY))]
     pub key: String,
 }
 
@@ -108,6 +138,7 @@ pub struct SecretKeyRef {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SecretNameRef {
     /// The Secret's name.
+    #[schemars(length(min = 1, max = 253), regex(pattern = grammar::DNS_SUBDOMAIN))]
     pub name: String,
 }
 
@@ -116,6 +147,7 @@ pub struct SecretNameRef {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Endpoint {
     /// A DNS name, an IPv4, or an IPv6 without brackets: no scheme, port or path.
+    #[schemars(length(min = 1, max = 253))]
     pub host: String,
     /// A Secret with `username` and `password` and the label `crawl.example.com/proxy-credentials: "true"`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -128,27 +160,34 @@ pub struct Endpoint {
 pub struct HealthCheck {
     /// Fetched through the proxy.
     #[serde(default = "default_url")]
+    #[schemars(length(max = 2048))]
     pub url: String,
     /// The only status that passes.
     #[serde(default = "default_expected_status")]
+    #[schemars(range(min = 200, max = 599))]
     pub expected_status: u16,
     /// Seconds between probes.
     #[serde(default = "default_interval")]
+    #[schemars(range(min = 1, max = 3600))]
     pub interval_seconds: u32,
     /// Seconds one probe may take, at most the interval.
     #[serde(default = "default_timeout")]
+    #[schemars(range(min = 1, max = 60))]
     pub timeout_seconds: u32,
     /// Consecutive failures that make it unhealthy.
     #[serde(default = "default_failure_threshold")]
+    #[schemars(range(min = 1, max = 10))]
     pub failure_threshold: u32,
     /// Consecutive passes that make it healthy again.
     #[serde(default = "default_success_threshold")]
+    #[schemars(range(min = 1, max = 10))]
     pub success_threshold: u32,
     /// The URL answers with the caller's address, which becomes `status.egressIP` (HE-7).
     #[serde(default)]
     pub reports_address: bool,
     /// Seconds of being unhealthy after which a Managed proxy is replaced; 0 = never (OP-33).
     #[serde(default)]
+    #[schemars(range(max = 86400))]
     pub replace_after_seconds: u32,
 }
 
