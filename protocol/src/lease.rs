@@ -1,5 +1,39 @@
 //! Leases: what the book is told about proxies, the API's request and response types, and the messages of the
 //! broker (`lease-broker`) and its journal (`lease-journal`).
+//!
+//! - [`request`]: what crawlers send, read strictly; each fault names its field
+//! - [`item`]: proxies as the API lists them; [`answer`]: leases, reports, explanations; [`view`]: a lease as the book
+//!   hands it over, cheap to clone and written to JSON by hand
+//! - [`problem`]: every error as RFC 9457 says it
+//! - [`broker`], [`journal`]: the messages
+
+pub mod answer;
+pub mod broker;
+pub mod caller;
+pub mod cursor;
+pub mod id;
+pub mod item;
+pub mod journal;
+pub mod json;
+pub mod problem;
+pub mod request;
+pub mod view;
+
+pub use answer::{
+    Candidate, ExcludedBy, Explain, Lease, LeaseCredentials, LeaseList, LeaseProxy, LeaseState, MovedFrom, ReportAnswer, ReportCooldown,
+};
+pub use broker::{BrokerMessage, BrokerStats, ProviderSlots, SlotCounts};
+pub use caller::Caller;
+pub use cursor::Cursor;
+pub use id::LeaseId;
+pub use item::{CoolingItem, CordonItem, ProxyItem, ProxyList};
+pub use journal::{Cooldown, CooldownOwner, Cordon, Ending, Entry, JournalMessage, LeaseRecord, Snapshot, StoredLease};
+pub use problem::{FieldError, LeaseError, Problem, ProblemCode, Refusal};
+pub use request::{
+    CordonRequest, GrantRequest, LeaseFilter, LeaseQuery, ProxyFilter, ProxyQuery, RenewRequest, ReportRequest, ReportResult, Selector,
+    SelectorAttribute, parse_cordon, parse_grant, parse_lease_query, parse_proxy_query, parse_renew, parse_report, parse_target,
+};
+pub use view::{LeaseView, ProxyFragment};
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
