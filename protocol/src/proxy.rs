@@ -7,6 +7,9 @@ use crate::prober::ProbeReport;
 /// What others tell a proxy's actor. (Its object comes from the directory, inside the same crate.)
 #[derive(Debug)]
 pub enum ProxyMessage {
+    /// From the directory: the orders on this actor's desk changed (object, provider, place in a rollout). Look at
+    /// them; one that waits stands for all that came since (SV-3).
+    Wake,
     /// A probe ended. One whose epoch is not the current one is ignored (HE-2).
     Probed {
         /// What happened.
@@ -31,6 +34,7 @@ pub enum ProxyMessage {
 impl Message for ProxyMessage {
     fn kind(&self) -> &'static str {
         match self {
+            Self::Wake => "Wake",
             Self::Probed { .. } => "Probed",
             Self::ProbeNow => "ProbeNow",
             Self::CheckUrl { .. } => "CheckUrl",
