@@ -6,6 +6,7 @@
 #![allow(unreachable_pub, reason = "the derive macro copies the types into a function")]
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::{CustomResource, KubeSchema};
@@ -13,6 +14,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::grammar;
+use crate::secret::Secret;
 
 /// What the user declares.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
@@ -108,7 +110,7 @@ pub struct Placement {
 }
 
 /// User data: exactly one of the two.
-#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq, JsonSchema)]
+#[derive(Serialize, Deserialize, Clone, Default, PartialEq, Eq, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CloudInitSpec {
     /// The text itself, at most 262144 characters.
@@ -118,6 +120,14 @@ pub struct CloudInitSpec {
     /// A Secret of the same namespace with the label `crawl.example.com/cloud-init: "true"`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<SecretKeyRef>,
+}
+
+/// Without the text itself, which is a secret (PC-75).
+impl fmt::Debug for CloudInitSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let inline = self.inline.as_ref().map(|text| Secret::new(text.as_str()));
+        f.debug_struct("CloudInitSpec").field("inline", &inline).field("secret_ref", &self.secret_ref).finish()
+    }
 }
 
 /// A key of a Secret.

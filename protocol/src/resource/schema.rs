@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use regex::Regex;
 use serde_json::{Map, Value};
 
-use super::validate::FieldFault;
+use super::validate::{FieldFault, join};
 
 /// One schema.
 #[derive(Debug, Default)]
@@ -162,16 +162,6 @@ impl Node {
         } else if let Some(most) = self.maximum.filter(|most| value > *most) {
             faults.push(FieldFault::new(path, format!("must be at most {most}, is {value}")));
         }
-    }
-}
-
-/// A path with one more step; a name that holds a dot or a slash is quoted.
-pub(super) fn join(path: &str, name: &str) -> String {
-    let name = super::conditions::cut(name.to_owned(), 100);
-    if name.is_empty() || name.chars().any(|c| !(c.is_ascii_alphanumeric() || c == '_' || c == '-')) {
-        format!("{path}[{name:?}]")
-    } else {
-        format!("{path}.{name}")
     }
 }
 

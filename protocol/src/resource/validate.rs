@@ -8,6 +8,7 @@ use std::sync::LazyLock;
 
 use serde_json::Value;
 
+use super::conditions::cut;
 use super::{ProxySpec, crd, rules, schema};
 
 /// One fault of a spec.
@@ -29,6 +30,16 @@ impl FieldFault {
 impl fmt::Display for FieldFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.path, self.reason)
+    }
+}
+
+/// A path with one more step; a name that is more than a plain word is put in brackets and quotes.
+pub fn join(path: &str, name: &str) -> String {
+    let name = cut(name.to_owned(), 100);
+    if name.is_empty() || name.chars().any(|c| !(c.is_ascii_alphanumeric() || c == '_' || c == '-')) {
+        format!("{path}[{name:?}]")
+    } else {
+        format!("{path}.{name}")
     }
 }
 

@@ -100,6 +100,14 @@ fn a_fault_never_shows_a_text_it_found() {
     }
 }
 
+/// PC-75: cloud-init is a secret, and a spec is the first thing a debug line prints.
+#[test]
+fn a_spec_prints_without_its_cloud_init() {
+    let spec = check_spec(&json!({ "mode": "Managed", "provider": "lab", "cloudInit": { "inline": "hunter2" } })).unwrap();
+    let text = format!("{spec:?}");
+    assert!(!text.contains("hunter2") && text.contains("<secret, 7 bytes>"), "{text}");
+}
+
 #[test]
 fn length_counts_characters_not_bytes() {
     let spec = |inline: String| json!({ "mode": "Managed", "provider": "lab", "cloudInit": { "inline": inline } });

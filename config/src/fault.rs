@@ -1,0 +1,84 @@
+//! One thing that is wrong with a file, as a person is told.
+
+use std::fmt;
+
+use egress_protocol::resource::conditions::cut;
+
+/// The path of a fault that concerns the document, or the file, as a whole.
+pub(crate) const WHOLE: &str = ".";
+
+/// One fault of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// The file, as it was named.
+    pub file: String,
+    /// Which document of the file, from 1; documents without content do not count. 0 when there is no telling.
+    pub document: usize,
+    /// The line, from 1, where the parser gives one.
+    pub line: Option<usize>,
+    /// What it is about: `Proxy default/px-1`, or `providers[1] "lab"`.
+    pub object: Option<String>,
+    /// The field, relative to the object: `spec.port`; `.` for the whole.
+    pub path: String,
+    /// What is wrong, without the value.
+    pub reason: String,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.file)?;
+        if let Some(line) = self.line {
+            write!(f, ":{line}")?;
+        }
+        f.write_str(": ")?;
+        if self.document > 0 {
+            write!(f, "document {}, ", self.document)?;
+        }
+        if let Some(object) = &self.object {
+            write!(f, "{object}, ")?;
+        }
+        match self.path.as_str() {
+            WHOLE => f.write_str(&self.reason),
+            path => write!(f, "{path}: {}", self.reason),
+        }
+    }
+}
+
+/// Where the faults of one document are gathered.
+#[derive(Debug)]
+pub(crate) struct Sink<'a> {
+    file: &'a str,
+    document: usize,
+    object: Option<String>,
+    faults: Vec<Fault>,
+}
+
+impl<'a> Sink<'a> {
+    pub(crate) const fn new(file: &'a str, document: usize) -> Self {
+        Self { file, document, object: None, faults: Vec::new() }
+    }
+
+    /// What the faults that follow are about.
+    pub(crate) fn about(&mut self, object: Option<String>) {
+        self.object = object.map(|text| cut(text, 400));
+    }
+
+    pub(crate) fn push(&mut self, line: Option<usize>, path: impl Into<String>, reason: impl Into<String>) {
+        self.faults.push(Fault {
+            file: self.file.to_owned(),
+            document: self.document,
+            line,
+            object: self.object.clone(),
+            path: path.into(),
+            reason: reason.into(),
+        });
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.faults.len()
+    }
+
+    pub(crate) fn into_faults(self) -> Vec<Fault> {
+        self.faults
+    }
+}

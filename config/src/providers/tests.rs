@@ -1,0 +1,233 @@
+use std::time::Duration;
+
+use egress_protocol::provider::ErrorClass;
+use proptest::prelude::*;
+
+use super::*;
+
+fn faults(text: &str) -> Vec<String> {
+    parse("providers.yaml", text.as_bytes()).expect_err(text).iter().map(ToString::to_string).collect()
+}
+
+fn only(text: &str) -> ProviderEntry {
+    let mut config = parse("providers.yaml", text.as_bytes()).unwrap();
+    assert_eq!((config.entries.len(), config.warnings.len()), (1, 0));
+    config.entries.remove(0)
+}
+
+fn local(block: &str) -> String {
+    format!("providers:\n- name: lab\n  type: local\n  local:\n    {block}\n")
+}
+
+#[test]
+fn an_entry_without_a_block_has_the_defaults_of_the_table() {
+    let entry = only("providers: [{name: lab, type: local}]");
+    assert_eq!((&*entry.name, entry.type_name(), entry.max_concurrent_creates), ("lab", "local", 4));
+    let ProviderBlock::Local(block) = entry.block;
+    assert_eq!(block, LocalBlock::default());
+    assert_eq!((block.max_connections, block.max_header_bytes), (1024, 16384));
+    assert_eq!((block.connect_timeout, block.idle_timeout), (Duration::from_secs(10), Duration::from_secs(300)));
+    assert_eq!(block.allowed_clients.iter().map(ToString::to_string).collect::<Vec<_>>(), ["127.0.0.0/8", "::1/128"]);
+    assert_eq!(only("providers: [{name: lab, type: local, local: }]").block, ProviderBlock::Local(block));
+}
+
+#[test]
+fn every_key_of_the_block_is_read() {
+    let entry = only(
+        "providers:
+- name: lab
+  type: local
+  maxConcurrentCreates: 64
+  local:
+    listenAddresses: [127.0.0.1, 127.1.0.0/16]
+    sourceAddresses: [192.0.2.7, '2001:db8::7']
+    allowedClients: [10.0.0.0/8, 0.0.0.0/0, '::/0']
+    insecureOpenProxy: true
+    allowedTargets: [10.0.0.0/8, '.internal.example:25']
+    maxConnections: 65536
+    maxHeaderBytes: 1024
+    connectTimeout: 5m
+    idleTimeout: 1h
+    faults:
+    - proxies: [default/px-*, '*/slow']
+      latency: 250ms
+      refuseAfter: 10
+      proxyAuth: true
+      resetRatio: 0.5
+      failRatio: 1
+      createError: Transient
+    - proxies: '*'
+",
+    );
+    assert_eq!(entry.max_concurrent_creates, 64);
+    let ProviderBlock::Local(block) = entry.block;
+    assert_eq!(block.listen_addresses.iter().map(ToString::to_string).collect::<Vec<_>>(), ["127.0.0.1/32", "127.1.0.0/16"]);
+    assert_eq!((block.source_addresses.len(), block.allowed_clients.len(), block.faults.len()), (2, 3, 2));
+    assert!(!block.allowed_targets.is_empty());
+    assert_eq!((block.connect_timeout, block.idle_timeout), (Duration::from_secs(300), Duration::from_secs(3600)));
+    let knobs = &block.faults[0];
+    assert_eq!(knobs.proxies, ["default/px-*", "*/slow"]);
+    assert_eq!((knobs.latency, knobs.refuse_after, knobs.proxy_auth), (Some(Duration::from_millis(250)), Some(10), true));
+    assert_eq!((knobs.reset_ratio, knobs.fail_ratio, knobs.create_error), (0.5, 1.0, Some(ErrorClass::Transient)));
+    assert_eq!(block.faults[1], FaultKnobs { proxies: vec!["*".to_owned()], ..FaultKnobs::default() });
+}
+
+/// PC-77: every fault at once, with index, name, key path and reason.
+#[test]
+fn every_fault_of_a_file_is_told_at_once() {
+    let text = "providers:
+- name: Lab
+  type: local
+  local: {maxConnections: 0, conectTimeout: 1s}
+- name: lab
+  type: vmware
+- name: lab
+  type: local
+  maxConcurrentCreates: 65
+- 7
+- {}
+";
+    assert_eq!(
+        faults(text),
+        [
+            "providers.yaml:2: providers[0] \"Lab\", name: must be a DNS-1123 label: at most 63 of a-z, 0-9 and -, beginning and ending with a letter or digit",
+            "providers.yaml:4: providers[0] \"Lab\", local.maxConnections: must be 1-65536, is 0",
+            "providers.yaml:4: providers[0] \"Lab\", local.conectTimeout: is not a known key: known are listenAddresses, sourceAddresses, insecureOpenProxy, allowedClients, allowedTargets, maxConnections, maxHeaderBytes, connectTimeout, idleTimeout, faults",
+            "providers.yaml:6: providers[1] \"lab\", type: is not a type of this version: known are local",
+            "providers.yaml:9: providers[2] \"lab\", maxConcurrentCreates: must be 1-64, is 65",
+            "providers.yaml:10: providers[3], must be a map",
+            "providers.yaml:11: providers[4], name: is required",
+            "providers.yaml:11: providers[4], type: is required: one of local",
+        ]
+    );
+}
+
+#[test]
+fn a_name_is_used_once() {
+    assert_eq!(
+        faults("providers: [{name: a, type: local}, {name: a, type: local}]"),
+        ["providers.yaml:1: providers[1] \"a\", name: is the name of an earlier entry: names must be unique"]
+    );
+}
+
+/// PC-78: unknown and repeated keys are refused at every level.
+#[test]
+fn unknown_and_repeated_keys_are_refused_at_every_level() {
+    for (text, path) in [
+        ("providers: []\nother: 1".to_owned(), "other"),
+        ("providers: []\nproviders: []".to_owned(), "providers"),
+        ("providers: [{name: a, type: local, x: 1}]".to_owned(), "x"),
+        ("providers: [{name: a, type: local, name: b}]".to_owned(), "name"),
+        ("providers: [{name: a, type: local, kvm: {}}]".to_owned(), "kvm"),
+        (local("x: 1"), "local.x"),
+        (local("maxConnections: 1\n    maxConnections: 2"), "local.maxConnections"),
+        (local("faults: [{proxies: '*', x: 1}]"), "local.faults[0].x"),
+        (local("faults: [{proxies: '*', proxyAuth: true, proxyAuth: true}]"), "local.faults[0].proxyAuth"),
+    ] {
+        let found = parse("p", text.as_bytes()).expect_err(&text);
+        assert!(found.iter().any(|fault| fault.path == path && fault.line.is_some()), "{path}: {found:?}");
+    }
+}
+
+/// LO-3's table, beyond its bounds.
+#[test]
+fn values_out_of_bounds_are_refused_by_their_key() {
+    for (block, path) in [
+        ("listenAddresses: []", "listenAddresses"),
+        ("listenAddresses: 127.0.0.1", "listenAddresses"),
+        ("listenAddresses: [localhost]", "listenAddresses[0]"),
+        ("listenAddresses: [127.0.0.0/8]", "listenAddresses[0]"),
+        ("listenAddresses: ['::1']", "listenAddresses[0]"),
+        ("listenAddresses: [0.0.0.0]", "listenAddresses[0]"),
+        ("listenAddresses: [7]", "listenAddresses[0]"),
+        ("sourceAddresses: [10.0.0.0/8]", "sourceAddresses[0]"),
+        ("sourceAddresses: [10.0.0.1, 10.0.0.1]", "sourceAddresses"),
+        ("allowedClients: [x]", "allowedClients[0]"),
+        ("allowedClients: [0.0.0.0/0]", "allowedClients[0]"),
+        ("allowedClients: ['::/0']", "allowedClients[0]"),
+        ("insecureOpenProxy: 1", "insecureOpenProxy"),
+        ("allowedTargets: ['*.example']", "allowedTargets"),
+        ("maxConnections: 65537", "maxConnections"),
+        ("maxConnections: 1.5", "maxConnections"),
+        ("maxConnections: '10'", "maxConnections"),
+        ("maxHeaderBytes: 1023", "maxHeaderBytes"),
+        ("maxHeaderBytes: 99999999999999999999999", "maxHeaderBytes"),
+        ("connectTimeout: 10", "connectTimeout"),
+        ("connectTimeout: 999ms", "connectTimeout"),
+        ("connectTimeout: 301s", "connectTimeout"),
+        ("idleTimeout: 2h", "idleTimeout"),
+        ("idleTimeout: soon", "idleTimeout"),
+        ("faults: {}", "faults"),
+        ("faults: [x]", "faults[0]"),
+        ("faults: [{latency: 1s}]", "faults[0].proxies"),
+        ("faults: [{proxies: []}]", "faults[0].proxies"),
+        ("faults: [{proxies: [px-1]}]", "faults[0].proxies[0]"),
+        ("faults: [{proxies: px-1}]", "faults[0].proxies"),
+        ("faults: [{proxies: '*', resetRatio: 1.1}]", "faults[0].resetRatio"),
+        ("faults: [{proxies: '*', failRatio: -0.1}]", "faults[0].failRatio"),
+        ("faults: [{proxies: '*', refuseAfter: -1}]", "faults[0].refuseAfter"),
+        ("faults: [{proxies: '*', createError: NotFound}]", "faults[0].createError"),
+        ("faults: [{proxies: '*', latency: 1h}]", "faults[0].latency"),
+    ] {
+        let found = parse("p", local(block).as_bytes()).expect_err(block);
+        let path = format!("local.{path}");
+        assert_eq!(found.iter().map(|fault| fault.path.as_str()).collect::<Vec<_>>(), [path], "{block}");
+    }
+}
+
+/// PC-81: a block of another type is an error that names both, and a required block is asked for.
+#[test]
+fn a_block_of_another_type_is_told_with_both_types() {
+    static OTHER: Type = Type { name: "other", block_required: true, read: |_, _| None };
+    let read = |text: &str| {
+        let faults = parse_nodes("p", &yaml::documents(text.as_bytes()).unwrap(), &[&local::TYPE, &OTHER]).unwrap_err();
+        faults.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        read("providers: [{name: a, type: local, other: {}}]"),
+        ["p:1: providers[0] \"a\", other: is the block of type other, but the entry is of type local"]
+    );
+    assert_eq!(read("providers: [{name: a, type: other}]"), ["p:1: providers[0] \"a\", other: is required: the block of type other"]);
+    assert!(read("providers: [{name: a, type: x}]")[0].ends_with("known are local, other"));
+}
+
+/// PC-82.
+#[test]
+fn an_empty_list_is_accepted_with_a_warning() {
+    let config = parse("p", b"providers: []").unwrap();
+    assert_eq!((config.entries.len(), config.warnings.len()), (0, 1));
+}
+
+#[test]
+fn what_is_no_providers_file_is_refused_whole() {
+    for text in ["", "7", "a: 1", "providers:", "providers: {}", "providers: []\n---\nproviders: []", "providers: [", "\u{feff}"] {
+        let found = parse("p", text.as_bytes());
+        // `providers:` alone is a list without entries.
+        assert_eq!(found.is_err(), text != "providers:", "{text:?} {found:?}");
+        assert!(found.err().into_iter().flatten().all(|fault| !fault.path.is_empty()), "{text:?}");
+    }
+    assert!(load(Path::new("/nonexistent/providers.yaml")).unwrap_err()[0].to_string().contains("cannot be read"));
+}
+
+/// PC-59: the fingerprint follows the entry, not its layout.
+#[test]
+fn the_fingerprint_follows_the_entry() {
+    let a = only("providers: [{name: lab, type: local, local: {maxConnections: 5, idleTimeout: 5m}}]").fingerprint;
+    let same = only("# other layout\nproviders:\n- type: local\n  local: {idleTimeout: 5m, maxConnections: 5}\n  name: lab\n").fingerprint;
+    let other = only("providers: [{name: lab, type: local, local: {maxConnections: 6, idleTimeout: 5m}}]").fingerprint;
+    assert_eq!(a, same);
+    assert_ne!(a, other);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    /// Whatever the bytes: entries, or faults that each name a path.
+    #[test]
+    fn any_bytes_are_answered(text in "(providers:\n- name: a\n  type: local\n)?[-{}\\[\\]: \nabc0-9,*&]{0,60}") {
+        match parse("p", text.as_bytes()) {
+            Ok(config) => prop_assert!(config.entries.len() + config.warnings.len() > 0),
+            Err(faults) => prop_assert!(!faults.is_empty() && faults.iter().all(|f| !f.path.is_empty() && !f.reason.is_empty())),
+        }
+    }
+}

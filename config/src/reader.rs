@@ -1,0 +1,173 @@
+//! Reads a map of settings key by key: every getter tells its fault and goes on, and [`Keys::finish`] tells what nobody
+//! asked for.
+//!
+//! A fault may show a number, a duration or an address it found, never a text of unknown meaning.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use egress_protocol::resource::validate::join;
+use egress_protocol::time::{format_duration, parse_duration};
+
+use crate::fault::Sink;
+use crate::yaml::{Data, Entry, Node};
+
+/// A map that is being read.
+#[derive(Debug)]
+pub(crate) struct Keys<'a> {
+    node: &'a Node,
+    /// The path of the map, empty for the outermost.
+    path: String,
+    known: Vec<&'static str>,
+}
+
+impl<'a> Keys<'a> {
+    /// Begins to read a map; tells its repeated keys (PC-78).
+    pub(crate) fn new(node: &'a Node, path: &str, sink: &mut Sink<'_>) -> Option<Self> {
+        let Some(entries) = node.entries() else {
+            sink.push(node.line, path, "must be a map");
+            return None;
+        };
+        for (i, entry) in entries.iter().enumerate() {
+            if entries.iter().take(i).any(|before| before.key == entry.key) {
+                sink.push(entry.line, step(path, &entry.key), "is there more than once");
+            }
+        }
+        Some(Self { node, path: path.to_owned(), known: Vec::new() })
+    }
+
+    /// The path of a key.
+    pub(crate) fn path(&self, key: &str) -> String {
+        step(&self.path, key)
+    }
+
+    /// The line of a key, or of the map.
+    pub(crate) fn line(&self, key: &str) -> Option<usize> {
+        self.entries().iter().find(|entry| entry.key == key).map_or(self.node.line, |entry| entry.line)
+    }
+
+    fn entries(&self) -> &'a [Entry] {
+        self.node.entries().unwrap_or_default()
+    }
+
+    /// The value of a key; null is the same as absent.
+    pub(crate) fn get(&mut self, key: &'static str) -> Option<&'a Node> {
+        self.known.push(key);
+        self.entries().iter().find(|entry| entry.key == key).map(|entry| &entry.value).filter(|node| node.data != Data::Null)
+    }
+
+    fn fault(&self, key: &str, sink: &mut Sink<'_>, reason: impl Into<String>) {
+        sink.push(self.line(key), self.path(key), reason);
+    }
+
+    /// A text.
+    pub(crate) fn text(&mut self, key: &'static str, sink: &mut Sink<'_>) -> Option<&'a str> {
+        let node = self.get(key)?;
+        if node.text().is_none() {
+            self.fault(key, sink, "must be a string");
+        }
+        node.text()
+    }
+
+    /// A whole number.
+    pub(crate) fn number(&mut self, key: &'static str, range: RangeInclusive<u64>, sink: &mut Sink<'_>) -> Option<u64> {
+        let number = match &self.get(key)?.data {
+            Data::Number(number) => number,
+            _ => {
+                self.fault(key, sink, format!("must be a whole number, {}-{}", range.start(), range.end()));
+                return None;
+            }
+        };
+        let found = number.as_u64().filter(|n| range.contains(n));
+        if found.is_none() {
+            self.fault(key, sink, format!("must be {}-{}, is {number}", range.start(), range.end()));
+        }
+        found
+    }
+
+    /// A share, 0 to 1.
+    pub(crate) fn ratio(&mut self, key: &'static str, sink: &mut Sink<'_>) -> Option<f64> {
+        let found = match &self.get(key)?.data {
+            Data::Number(number) => number.as_f64().filter(|n| (0.0..=1.0).contains(n)),
+            _ => None,
+        };
+        if found.is_none() {
+            self.fault(key, sink, "must be a number from 0 to 1");
+        }
+        found
+    }
+
+    /// True or false.
+    pub(crate) fn flag(&mut self, key: &'static str, sink: &mut Sink<'_>) -> Option<bool> {
+        match self.get(key)?.data {
+            Data::Bool(value) => Some(value),
+            _ => {
+                self.fault(key, sink, "must be true or false");
+                None
+            }
+        }
+    }
+
+    /// A human duration.
+    pub(crate) fn duration(&mut self, key: &'static str, range: RangeInclusive<Duration>, sink: &mut Sink<'_>) -> Option<Duration> {
+        let (least, most) = (format_duration(*range.start()), format_duration(*range.end()));
+        let Some(text) = self.get(key)?.text() else {
+            self.fault(key, sink, format!("must be a duration such as 90s or 5m, {least} to {most}"));
+            return None;
+        };
+        match parse_duration(text) {
+            Ok(found) if range.contains(&found) => Some(found),
+            Ok(found) => {
+                self.fault(key, sink, format!("must be {least} to {most}, is {}", format_duration(found)));
+                None
+            }
+            Err(_) => {
+                self.fault(key, sink, format!("must be a duration such as 90s or 5m, {least} to {most}"));
+                None
+            }
+        }
+    }
+
+    /// The items of a list, each read by `read`, which says what an item must be when it is not.
+    pub(crate) fn list<T>(
+        &mut self,
+        key: &'static str,
+        sink: &mut Sink<'_>,
+        mut read: impl FnMut(&str) -> Result<T, String>,
+    ) -> Option<Vec<T>> {
+        let mut read_items = Vec::new();
+        for (path, item) in self.items(key, sink)? {
+            match item.text().map(&mut read) {
+                Some(Ok(value)) => read_items.push(value),
+                Some(Err(reason)) => sink.push(item.line, path, reason),
+                None => sink.push(item.line, path, "must be a string"),
+            }
+        }
+        Some(read_items)
+    }
+
+    /// The items of a list with their paths.
+    pub(crate) fn items(&mut self, key: &'static str, sink: &mut Sink<'_>) -> Option<Vec<(String, &'a Node)>> {
+        let Data::List(items) = &self.get(key)?.data else {
+            self.fault(key, sink, "must be a list");
+            return None;
+        };
+        let path = self.path(key);
+        Some(items.iter().enumerate().map(|(i, item)| (format!("{path}[{i}]"), item)).collect())
+    }
+
+    /// Tells every key that nobody asked for (PC-78).
+    pub(crate) fn finish(self, sink: &mut Sink<'_>) {
+        for entry in self.entries().iter().filter(|entry| !self.known.contains(&entry.key.as_str())) {
+            let reason = match self.known.iter().find(|known| known.eq_ignore_ascii_case(&entry.key)) {
+                Some(meant) => format!("is not a known key: write {meant}"),
+                None => format!("is not a known key: known are {}", self.known.join(", ")),
+            };
+            sink.push(entry.line, self.path(&entry.key), reason);
+        }
+    }
+}
+
+fn step(path: &str, key: &str) -> String {
+    join(path, key).trim_start_matches('.').to_owned()
+}
