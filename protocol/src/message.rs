@@ -1,7 +1,41 @@
 //! What every message of an actor can say of itself.
 
-/// The port on which a request is answered, once. Sending fails when the caller gave up: ignore that.
-pub type Reply<T> = ractor::RpcReplyPort<T>;
+use std::fmt;
+
+use tokio::sync::oneshot;
+
+/// The port on which a request is answered, once. Dropping it unanswered tells the asker so.
+pub struct Reply<T>(oneshot::Sender<T>);
+
+impl<T> Reply<T> {
+    /// A port and the end where the answer arrives.
+    pub fn channel() -> (Self, oneshot::Receiver<T>) {
+        let (sender, receiver) = oneshot::channel();
+        (Self(sender), receiver)
+    }
+
+    /// Answers. The error hands the answer back: the asker gave up, which is no fault of the one who answers.
+    pub fn send(self, answer: T) -> Result<(), T> {
+        self.0.send(answer)
+    }
+
+    /// Whether the asker gave up.
+    pub fn is_closed(&self) -> bool {
+        self.0.is_closed()
+    }
+}
+
+impl<T> From<oneshot::Sender<T>> for Reply<T> {
+    fn from(sender: oneshot::Sender<T>) -> Self {
+        Self(sender)
+    }
+}
+
+impl<T> fmt::Debug for Reply<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Reply")
+    }
+}
 
 /// A message of an actor. `kind` is what `/debug/actors` shows under `handling.message`.
 pub trait Message: Send + 'static {

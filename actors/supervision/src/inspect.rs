@@ -1,8 +1,17 @@
 //! What `/debug/actors` shows of an actor (operator.md §12). Everything but `state` is read from counters beside the
 //! mailbox, so that a busy actor is shown as busy and never waited for.
 
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
 use egress_protocol::Timestamp;
 use serde::Serialize;
+use tokio::sync::oneshot;
+
+use crate::System;
+use crate::face::{Face, Words};
 
 /// A node of the tree; the answer is the root node.
 #[derive(Debug, Clone, Serialize)]
@@ -68,4 +77,85 @@ pub struct LastError {
     pub at: Timestamp,
     /// The panic's text or the failure.
     pub message: String,
+}
+
+/// How long an actor may take to describe itself.
+const PATIENCE: Duration = Duration::from_millis(250);
+
+/// Asks one actor; `None` when it is down, has such a question waiting, or does not answer in time.
+async fn ask(face: &Face) -> Option<serde_json::Value> {
+    let probe = face.probe.load_full()?;
+    if face.asked.swap(1, Ordering::SeqCst) == 1 {
+        return None;
+    }
+    let (reply, answer) = oneshot::channel();
+    if !probe.describe(reply) {
+        face.asked.store(0, Ordering::SeqCst);
+        return None;
+    }
+    // One that is not answered in time goes on waiting in the mailbox, and no other is asked until it is handled.
+    tokio::time::timeout(PATIENCE, answer).await.ok()?.ok()
+}
+
+impl System {
+    /// The subtree under `id` (the root without one), `depth` levels of children deep (all without one). Actors are
+    /// asked for their state concurrently; one that does not answer in 250 ms is busy and has at most one question
+    /// waiting (OB-4).
+    pub async fn inspect(&self, id: Option<&str>, depth: Option<usize>) -> Option<Node> {
+        let faces: Vec<(Arc<Face>, Words)> = self.faces().into_iter().map(|face| (Arc::clone(&face), face.words())).collect();
+        let mut below: HashMap<Option<Arc<str>>, Vec<usize>> = HashMap::new();
+        for (index, (_, words)) in faces.iter().enumerate() {
+            below.entry(words.parent.clone()).or_default().push(index);
+        }
+        for children in below.values_mut() {
+            children.sort_unstable_by_key(|index| faces[*index].1.order);
+        }
+        let top = match id {
+            Some(id) => faces.iter().position(|(face, _)| &*face.id == id)?,
+            None => *below.get(&None)?.first()?,
+        };
+        // The chosen ones, level by level, so that they can be asked together.
+        let mut chosen = vec![(top, 0)];
+        let mut next = 0;
+        while let Some(&(index, level)) = chosen.get(next) {
+            next += 1;
+            if depth.is_none_or(|depth| level < depth)
+                && let Some(children) = below.get(&Some(Arc::from(&*faces[index].0.id)))
+            {
+                chosen.extend(children.iter().map(|child| (*child, level + 1)));
+            }
+        }
+        let states = futures::future::join_all(chosen.iter().map(|(index, _)| ask(&faces[*index].0))).await;
+        let now = self.now();
+        let mut nodes: HashMap<usize, Node> = HashMap::new();
+        // From the leaves up, so that children are there when their parent is made.
+        for ((index, _), state) in chosen.iter().zip(states).rev() {
+            let (face, words) = &faces[*index];
+            let mut children: Vec<Node> = below
+                .get(&Some(Arc::from(&*face.id)))
+                .map(|children| children.iter().filter_map(|child| nodes.remove(child)).collect())
+                .unwrap_or_default();
+            children.shrink_to_fit();
+            nodes.insert(*index, node(face, words, state, now, children));
+        }
+        nodes.remove(&top)
+    }
+}
+
+fn node(face: &Face, words: &Words, state: Option<serde_json::Value>, now: Timestamp, children: Vec<Node>) -> Node {
+    let busy = state.is_none() && words.status == ActorStatus::Running;
+    let handling = face.words().handling.filter(|_| busy).or(words.handling);
+    Node {
+        id: face.id.to_string(),
+        kind: words.kind,
+        status: if busy { ActorStatus::Busy } else { words.status },
+        since: handling.filter(|_| busy).map_or(words.since, |(_, since)| since),
+        state,
+        restarts: face.restarts.load(Ordering::Relaxed),
+        mailbox_depth: face.depth(),
+        handling: handling
+            .map(|(message, since)| Handling { message, for_millis: u64::try_from(now.since(since).as_millis()).unwrap_or(u64::MAX) }),
+        last_error: words.last_error.clone(),
+        children,
+    }
 }

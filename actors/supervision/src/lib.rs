@@ -3,7 +3,7 @@
 //! An [`Actor`] here is a value with synchronous handlers: a handler decides and returns, it cannot await. Whatever is
 //! slow is a tracked task ([`Context::spawn`]) whose result comes back as an internal message and whose life ends with
 //! its actor. Every actor may supervise children ([`Context::start_child`]); restart, backoff, giving up, ordered stop
-//! and inspection are the shell's work and the same everywhere. Below is ractor, which nobody else needs to know.
+//! and inspection are the shell's work and the same everywhere.
 //!
 //! - [`Address`] is how peers know an actor: by id, stable across restarts of the actor and of its parents.
 //! - [`System`] is one tree: its addresses, clock, metrics and the questions about it.
@@ -12,9 +12,12 @@
 mod address;
 mod budget;
 mod context;
+mod face;
+mod incarnation;
 mod inspect;
 mod latest;
-mod shell;
+mod runner;
+mod spec;
 mod system;
 
 pub use address::{Address, AddressError};
@@ -22,7 +25,7 @@ pub use budget::{Decision, RestartBudget};
 pub use context::{Context, Task, Timer};
 pub use inspect::{ActorStatus, Handling, LastError, Node};
 pub use latest::Latest;
-pub use shell::{ChildSpec, OnExhausted, Policy};
+pub use spec::{ChildSpec, OnExhausted, Policy};
 pub use system::{Root, System};
 
 use std::future::Future;

@@ -1,89 +1,211 @@
 //! One tree.
 
+use std::any::Any;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use dashmap::DashMap;
 use egress_protocol::message::Message;
 use egress_protocol::metrics::Metrics;
 use egress_protocol::{Clock, Timestamp};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
 
-use crate::{Actor, Address, ChildSpec, Failure, Node};
+use crate::address::Cell;
+use crate::face::Face;
+use crate::incarnation::End;
+use crate::runner::{self, ParentLink};
+use crate::{Actor, Address, ChildSpec, Failure};
+
+struct Entry {
+    face: Arc<Face>,
+    cell: Arc<dyn Any + Send + Sync>,
+}
+
+impl Entry {
+    fn is_idle(&self) -> bool {
+        self.face.runners.load(Ordering::SeqCst) == 0 && self.face.alive.available_permits() == 1
+    }
+}
+
+struct Inner {
+    clock: Clock,
+    metrics: Arc<Metrics>,
+    cells: DashMap<Box<str>, Entry>,
+    order: AtomicU64,
+}
 
 /// One supervised tree: the addresses of its actors, its clock and metrics. Cheap to clone; a process has one, tests as
 /// many as they like.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct System {
-    _private: (),
+    inner: Arc<Inner>,
+}
+
+impl std::fmt::Debug for System {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "System({} actors)", self.inner.cells.len())
+    }
 }
 
 impl System {
     /// An empty tree.
-    pub fn new(_clock: Clock, _metrics: Arc<Metrics>) -> Self {
-        unimplemented!()
+    pub fn new(clock: Clock, metrics: Arc<Metrics>) -> Self {
+        Self { inner: Arc::new(Inner { clock, metrics, cells: DashMap::new(), order: AtomicU64::new(0) }) }
     }
 
     /// Now.
     pub fn now(&self) -> Timestamp {
-        unimplemented!()
+        self.inner.clock.now()
     }
 
     /// The clock.
     pub fn clock(&self) -> Clock {
-        unimplemented!()
+        self.inner.clock
     }
 
     /// The metric families.
     pub fn metrics(&self) -> &Arc<Metrics> {
-        unimplemented!()
+        &self.inner.metrics
     }
 
-    /// The address of an actor by id, whether or not it is up now. Panics in debug builds when two uses of one id
-    /// disagree on the message type; in release builds such an address is never up.
-    pub fn address<M: Message>(&self, _id: &str) -> Address<M> {
-        unimplemented!()
+    /// The address of an actor by id, whether or not it is up now. Keep it: it stays valid across restarts. When two
+    /// uses of one id disagree on the message type, the later gets an address that is never up.
+    pub fn address<M: Message>(&self, id: &str) -> Address<M> {
+        Address::new(self.cell(id))
+    }
+
+    pub(crate) fn cell<M: Message>(&self, id: &str) -> Arc<Cell<M>> {
+        if let Some(entry) = self.inner.cells.get(id) {
+            return Self::typed(id, &entry);
+        }
+        let entry = self.inner.cells.entry(id.into()).or_insert_with(|| {
+            let cell = Arc::new(Cell::<M>::new(id));
+            Entry { face: Arc::clone(&cell.face), cell }
+        });
+        Self::typed(id, &entry)
+    }
+
+    fn typed<M: Message>(id: &str, entry: &Entry) -> Arc<Cell<M>> {
+        Arc::clone(&entry.cell).downcast().unwrap_or_else(|_| {
+            debug_assert!(false, "two message types for the actor {id}");
+            tracing::error!(actor = id, "two message types for one actor");
+            Arc::new(Cell::new(id))
+        })
+    }
+
+    /// Takes out an id that no runner serves any more and whose last task has ended, unless somebody still holds its
+    /// address: then it stays, so that the address works again when the actor is started again.
+    pub(crate) fn forget(&self, id: &str) {
+        // The entry's own reference, and at most the one that is being dropped.
+        self.inner.cells.remove_if(id, |_, entry| entry.is_idle() && Arc::strong_count(&entry.cell) <= 2);
+    }
+
+    /// Orders siblings. Now and then takes out what could not be forgotten when it ended.
+    pub(crate) fn next_order(&self) -> u64 {
+        let order = self.inner.order.fetch_add(1, Ordering::Relaxed);
+        if order % 4096 == 4095 {
+            self.inner.cells.retain(|_, entry| !(entry.is_idle() && Arc::strong_count(&entry.cell) == 1));
+        }
+        order
+    }
+
+    /// Every actor that exists (an id with a runner).
+    pub(crate) fn faces(&self) -> Vec<Arc<Face>> {
+        self.inner
+            .cells
+            .iter()
+            .filter(|entry| entry.face.runners.load(Ordering::Relaxed) > 0)
+            .map(|entry| Arc::clone(&entry.face))
+            .collect()
+    }
+
+    fn face(&self, id: &str) -> Option<Arc<Face>> {
+        self.inner.cells.get(id).map(|entry| Arc::clone(&entry.face))
     }
 
     /// Starts the root and waits until it runs. The root is never restarted: its crash ends the tree.
-    pub async fn start_root<A: Actor>(&self, _spec: ChildSpec<A>) -> Result<Root, Failure> {
-        unimplemented!()
-    }
-
-    /// The subtree under `id` (the root without one), `depth` levels of children deep (all without one). Actors are
-    /// asked for their state concurrently; one that does not answer in 250 ms is busy and has at most one question
-    /// waiting (OB-4).
-    pub async fn inspect(&self, _id: Option<&str>, _depth: Option<usize>) -> Option<Node> {
-        unimplemented!()
+    #[expect(clippy::disallowed_methods, reason = "the root's runner; Root owns its handle")]
+    pub async fn start_root<A: Actor>(&self, spec: ChildSpec<A>) -> Result<Root, Failure> {
+        let spec = ChildSpec { policy: crate::Policy { stop_timeout: spec.policy.stop_timeout, ..irreplaceable() }, ..spec };
+        let parent = ParentLink { id: None, given_up: Arc::new(|_, _| {}) };
+        let (started, outcome) = oneshot::channel();
+        let stop = CancellationToken::new();
+        let run = runner::prepare::<A>(self.clone(), self.cell(&spec.id), parent, spec);
+        let runner = tokio::spawn(run(stop.clone(), Some(started)));
+        match outcome.await {
+            Ok(Ok(())) => Ok(Root { stop, runner: Some(runner) }),
+            Ok(Err(reason)) => {
+                let _ = runner.await;
+                Err(Failure(reason))
+            }
+            Err(_) => Err(Failure("the root ended while it started".to_owned())),
+        }
     }
 
     /// The actors that exist, by kind: how many, and how many messages wait. For the metrics.
     pub fn counts(&self) -> Vec<(&'static str, u64, u64)> {
-        unimplemented!()
+        let mut counts = std::collections::BTreeMap::<&'static str, (u64, u64)>::new();
+        for face in self.faces() {
+            let entry = counts.entry(face.words().kind).or_default();
+            entry.0 += 1;
+            entry.1 += face.depth();
+        }
+        counts.into_iter().map(|(kind, (actors, depth))| (kind, actors, depth)).collect()
     }
 
     /// Makes the actor panic in its next message; for tests. `false` when it is not up.
-    pub fn crash(&self, _id: &str) -> bool {
-        unimplemented!()
+    pub fn crash(&self, id: &str) -> bool {
+        self.face(id).and_then(|face| face.probe.load_full()).is_some_and(|probe| probe.crash())
     }
 
     /// Kills the actor at its next await; for tests. `false` when it is not up.
-    pub fn kill(&self, _id: &str) -> bool {
-        unimplemented!()
+    pub fn kill(&self, id: &str) -> bool {
+        self.face(id).and_then(|face| face.probe.load_full()).is_some_and(|probe| {
+            probe.kill();
+            true
+        })
     }
 }
 
-/// The running tree.
+fn irreplaceable() -> crate::Policy {
+    crate::Policy { budget: crate::RestartBudget::none(), on_exhausted: crate::OnExhausted::Escalate, ..crate::Policy::default() }
+}
+
+/// The running tree. Dropping it kills the tree.
 #[derive(Debug)]
 pub struct Root {
-    _private: (),
+    stop: CancellationToken,
+    runner: Option<JoinHandle<End>>,
 }
 
 impl Root {
     /// Resolves when the root ended by itself: its crash, or a child's that escalated.
     pub async fn failed(&mut self) -> Failure {
-        unimplemented!()
+        let Some(runner) = self.runner.as_mut() else { return std::future::pending().await };
+        let end = runner.await;
+        self.runner = None;
+        match end {
+            Ok(End::Crashed(reason)) => Failure(reason),
+            Ok(End::Stopped) => Failure("the root stopped by itself".to_owned()),
+            Err(error) => Failure(error.to_string()),
+        }
     }
 
     /// Stops the tree in reverse start order and waits for all of it.
-    pub async fn stop(self) {
-        unimplemented!()
+    pub async fn stop(mut self) {
+        self.stop.cancel();
+        if let Some(runner) = self.runner.take() {
+            let _ = runner.await;
+        }
+    }
+}
+
+impl Drop for Root {
+    fn drop(&mut self) {
+        if let Some(runner) = &self.runner {
+            runner.abort();
+        }
     }
 }

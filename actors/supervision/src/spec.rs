@@ -1,4 +1,4 @@
-//! The ractor actor round every [`crate::Actor`]: mailbox, supervision of children, stop, questions.
+//! Children as data.
 
 use std::time::Duration;
 

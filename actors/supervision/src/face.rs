@@ -1,0 +1,144 @@
+//! What can be seen of an actor from outside without asking it: counters and a few words beside its mailbox.
+//!
+//! The actor writes, inspection and metrics read. The one lock here guards words for people and is held for the
+//! length of a copy; no actor waits for another one through it.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use arc_swap::ArcSwapOption;
+use egress_protocol::Timestamp;
+use serde_json::Value;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+
+use crate::System;
+use crate::inspect::{ActorStatus, LastError};
+
+/// Held by an incarnation and by each of its tasks. When the last of them has ended, the id's next incarnation may start,
+/// and an id that nobody serves any more leaves the tree.
+pub(crate) struct Alive {
+    permit: Option<OwnedSemaphorePermit>,
+    system: System,
+    face: Arc<Face>,
+}
+
+impl Alive {
+    pub(crate) const fn new(permit: OwnedSemaphorePermit, system: System, face: Arc<Face>) -> Self {
+        Self { permit: Some(permit), system, face }
+    }
+}
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        drop(self.permit.take());
+        self.system.forget(&self.face.id);
+    }
+}
+
+/// Questions to an incarnation whose type nobody needs to know.
+pub(crate) trait Probe: Send + Sync {
+    /// Asks for [`crate::Actor::describe`]; `false` when the incarnation has ended.
+    fn describe(&self, reply: oneshot::Sender<Value>) -> bool;
+    /// Makes it panic in its next message.
+    fn crash(&self) -> bool;
+    /// Ends it at its next await.
+    fn kill(&self);
+}
+
+/// The public face of an id.
+pub(crate) struct Face {
+    pub(crate) id: Box<str>,
+    /// Runners that serve this id: one, or for a moment two when a stopped child is started again.
+    pub(crate) runners: AtomicUsize,
+    /// Held by the incarnation and its tasks: the next one starts only when the last of them has ended.
+    pub(crate) alive: Arc<Semaphore>,
+    pub(crate) probe: ArcSwapOption<Box<dyn Probe>>,
+    pub(crate) restarts: AtomicU64,
+    depth: AtomicU64,
+    words: Mutex<Words>,
+    /// One question at a time (OB-4).
+    pub(crate) asked: AtomicUsize,
+}
+
+/// What is told to people.
+#[derive(Debug, Clone)]
+pub(crate) struct Words {
+    pub(crate) kind: &'static str,
+    pub(crate) parent: Option<Arc<str>>,
+    pub(crate) order: u64,
+    pub(crate) status: ActorStatus,
+    pub(crate) since: Timestamp,
+    pub(crate) handling: Option<(&'static str, Timestamp)>,
+    pub(crate) last_error: Option<LastError>,
+}
+
+impl Face {
+    pub(crate) fn new(id: &str) -> Self {
+        Self {
+            id: id.into(),
+            runners: AtomicUsize::new(0),
+            alive: Arc::new(Semaphore::new(1)),
+            probe: ArcSwapOption::const_empty(),
+            restarts: AtomicU64::new(0),
+            depth: AtomicU64::new(0),
+            asked: AtomicUsize::new(0),
+            words: Mutex::new(Words {
+                kind: "",
+                parent: None,
+                order: 0,
+                status: ActorStatus::Starting,
+                since: Timestamp::default(),
+                handling: None,
+                last_error: None,
+            }),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Words> {
+        self.words.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn words(&self) -> Words {
+        self.lock().clone()
+    }
+
+    pub(crate) fn update(&self, change: impl FnOnce(&mut Words)) {
+        change(&mut self.lock());
+    }
+
+    pub(crate) fn set_status(&self, status: ActorStatus, now: Timestamp) {
+        self.update(|words| {
+            words.status = status;
+            words.since = now;
+            words.handling = None;
+        });
+    }
+
+    pub(crate) fn crashed(&self, status: ActorStatus, now: Timestamp, message: &str) {
+        self.update(|words| {
+            words.status = status;
+            words.since = now;
+            words.handling = None;
+            words.last_error = Some(LastError { at: now, message: message.to_owned() });
+        });
+    }
+
+    pub(crate) fn depth(&self) -> u64 {
+        self.depth.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn sent(&self) {
+        self.depth.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A message was taken out, or could not be put in after all.
+    pub(crate) fn taken(&self) {
+        let _ = self.depth.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |depth| Some(depth.saturating_sub(1)));
+    }
+
+    /// A new incarnation starts with an empty mailbox.
+    pub(crate) fn emptied(&self) {
+        self.depth.store(0, Ordering::Relaxed);
+        self.asked.store(0, Ordering::SeqCst);
+    }
+}
