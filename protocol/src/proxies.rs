@@ -40,6 +40,11 @@ pub enum ProxiesMessage {
         /// A digest of the entry, its credential files included.
         fingerprint: Option<String>,
     },
+    /// From a proxy's actor: what it says of its place in a rollout changed on its desk (OP-16, OP-33).
+    MemberChanged {
+        /// Whose.
+        key: ObjectKey,
+    },
     /// The provider freed capacity: waiters for quota may try again (OP-18).
     CapacityFreed {
         /// The configured name.
@@ -55,6 +60,7 @@ impl Message for ProxiesMessage {
             Self::Synced { .. } => "Synced",
             Self::Republish => "Republish",
             Self::ProviderChanged { .. } => "ProviderChanged",
+            Self::MemberChanged { .. } => "MemberChanged",
             Self::CapacityFreed { .. } => "CapacityFreed",
         }
     }
