@@ -1,0 +1,486 @@
+//! The lease book: who holds which proxy until when, and what each target thinks of it. Pure: `now` and random bits are
+//! passed in, nothing is awaited; what must happen elsewhere is left in [`Effects`].
+//!
+//! What must stay true, after every call (held by the tests, by these names):
+//! - *capacity*: no proxy is granted beyond its `maxLeases` (LS-8)
+//! - *one state*: a lease runs or has ended, never both; a proxy's count is the number of its running leases
+//! - *numbers add up*: the five numbers of a refusal make its `matched` (LS-4)
+//! - *only the fit*: no grant of a proxy that is unhealthy, cooling, cordoned, drained, full, or not for the caller
+//! - *fence grows*: each grant's fence is larger than every earlier one (LS-2)
+//!
+//! Parts: [`fleet`] (proxies and where to find them), [`index`] and [`selectors`] (the order of LS-3 by selector),
+//! [`leases`] and [`wheel`] (leases and when they end), [`cooldown`], [`targets`], [`refusal`], [`explain`],
+//! [`proxies`] (what proxies' actors and people say), [`report`], [`listing`].
+
+mod cooldown;
+mod explain;
+mod fleet;
+mod index;
+mod leases;
+mod listing;
+mod proxies;
+mod refusal;
+mod report;
+mod selectors;
+mod targets;
+#[cfg(test)]
+mod tests;
+mod wheel;
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use egress_protocol::lease::{
+    Caller, Cordon, Ending, Entry, FieldError, GrantRequest, LeaseError, LeaseId, LeaseRecord, LeaseState, LeaseView, Snapshot,
+};
+use egress_protocol::time::format_duration;
+use egress_protocol::{ObjectKey, Timestamp, Uid};
+use hashbrown::HashMap;
+
+use cooldown::Cooldowns;
+use fleet::{Fleet, PerTarget, matches};
+use index::{Found, Look};
+use leases::Leases;
+pub use listing::{LeaseWalk, ProxyWalk};
+pub use report::Reported;
+use selectors::{FleetOrder, Selectors, Wanted};
+use targets::Targets;
+
+/// Fast, and seeded at random by process: keys come from clients.
+type Hash = foldhash::fast::RandomState;
+
+/// A selector that can name at most so many proxies needs no index.
+const DIRECT: usize = 32;
+/// A search passes over so many proxies blocked for the target before an index without them is made.
+const PATIENCE: usize = 16;
+/// Bites of expiry: one message, and on the way of each grant (LS-12).
+pub const BITE: usize = 128;
+const BITE_OF_A_GRANT: usize = 2;
+/// A proxy known from the journal only, which nobody published for so long, is gone.
+const UNKNOWN_FOR: Duration = Duration::from_secs(600);
+const SWEEP_EVERY: Duration = Duration::from_secs(60);
+const JUDGE_EVERY: Duration = Duration::from_secs(1);
+
+/// The limits of leases.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BookSettings {
+    /// `--lease-default-ttl`.
+    pub default_ttl: Duration,
+    /// `--lease-max-ttl`.
+    pub max_ttl: Duration,
+    /// `--drain-timeout`: holders renew at least three times within it.
+    pub drain_timeout: Duration,
+    /// How long an ended lease is remembered (LS-7).
+    pub remember: Duration,
+    /// How many ended leases are remembered at most.
+    pub remember_at_most: usize,
+}
+
+impl Default for BookSettings {
+    fn default() -> Self {
+        Self {
+            default_ttl: Duration::from_secs(300),
+            max_ttl: Duration::from_secs(24 * 3600),
+            drain_timeout: Duration::from_secs(300),
+            remember: Duration::from_secs(600),
+            remember_at_most: 1_000_000,
+        }
+    }
+}
+
+/// Random bits for one grant.
+#[derive(Debug, Clone, Copy)]
+pub struct Entropy {
+    /// Becomes the lease's id: from a generator that nobody can predict.
+    pub id: [u8; 16],
+    /// Spreads `Retry-After` over one to two times the wait.
+    pub spread: u32,
+}
+
+/// What must happen outside the book.
+#[derive(Debug, Default)]
+pub struct Effects {
+    /// For the journal, before the answer leaves.
+    pub entries: Vec<Entry>,
+    /// Probe these now (LS-7).
+    pub probes: Vec<ObjectKey>,
+}
+
+/// Something ends by itself.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Deadline {
+    Cooling { uid: Uid, target: Option<Arc<str>> },
+    Cordon { uid: Uid, target: Option<Arc<str>> },
+}
+
+/// The book. See the module's documentation.
+#[derive(Debug)]
+pub struct Book {
+    settings: BookSettings,
+    fleet: Fleet,
+    selectors: Selectors,
+    leases: Leases,
+    cooldowns: Cooldowns,
+    /// Of objects that nobody published yet.
+    waiting_cordons: HashMap<Uid, PerTarget<Cordon>, Hash>,
+    targets: Targets,
+    deadlines: BinaryHeap<Reverse<(Timestamp, Deadline)>>,
+    /// Of the last grant.
+    fence: u64,
+    effects: Effects,
+    /// Until then proxies that only the journal knows are waited for.
+    unknown_until: Option<Timestamp>,
+    swept_at: Timestamp,
+    judged_at: Timestamp,
+}
+
+impl Book {
+    /// An empty book. Fences start at the clock's microseconds (LS-2).
+    pub fn new(settings: BookSettings, now: Timestamp) -> Self {
+        Self {
+            settings,
+            fleet: Fleet::default(),
+            selectors: Selectors::default(),
+            leases: Leases::new(now),
+            cooldowns: Cooldowns::default(),
+            waiting_cordons: HashMap::default(),
+            targets: Targets::default(),
+            deadlines: BinaryHeap::new(),
+            fence: u64::try_from(now.as_millis()).unwrap_or(0).saturating_mul(1000),
+            effects: Effects::default(),
+            unknown_until: None,
+            swept_at: now,
+            judged_at: now,
+        }
+    }
+
+    /// The book that a journal kept. Leases hold their places although nobody published their proxies yet.
+    pub fn restore(settings: BookSettings, snapshot: Snapshot, now: Timestamp) -> Self {
+        let mut book = Self::new(settings, now);
+        if snapshot.fence > 0 {
+            book.fence = snapshot.fence;
+        }
+        book.unknown_until = Some(now + UNKNOWN_FOR);
+        for (owner, target, cooldown) in snapshot.cooldowns {
+            book.cooldowns.set(owner, target, cooldown);
+        }
+        for (uid, target, cordon) in snapshot.cordons {
+            book.waiting_cordons.entry(uid).or_default().set(target.as_ref(), Some(cordon));
+        }
+        let mut leases = snapshot.leases;
+        // A later object of a name shows that the earlier one is gone.
+        leases.sort_by_key(|lease| (lease.ending.map(|ending| ending.at), lease.record.fence));
+        let (running, ended): (Vec<_>, Vec<_>) = leases.into_iter().partition(|lease| lease.ending.is_none());
+        for lease in ended {
+            if let Some(ending) = lease.ending {
+                book.leases.remember(lease.record, lease.expires_at, ending);
+            }
+        }
+        for lease in running {
+            let key = ObjectKey::new(Arc::clone(&lease.record.proxy.proxy().namespace), Arc::clone(&lease.record.proxy.proxy().name));
+            let slot = match book.fleet.by_key(&key) {
+                Some(slot) if book.fleet.cold(slot).uid == lease.record.uid => slot,
+                other => {
+                    if let Some(old) = other {
+                        book.remove_proxy(old, now);
+                    }
+                    book.fleet.insert(key, lease.record.uid.clone(), Arc::clone(&lease.record.proxy))
+                }
+            };
+            let hot = book.fleet.hot_mut(slot);
+            hot.last_fence = hot.last_fence.max(lease.record.fence);
+            book.leases.begin(lease.record, lease.expires_at, slot, &mut book.fleet);
+        }
+        book
+    }
+
+    /// What must happen outside because of the calls since the last time.
+    pub fn take_effects(&mut self) -> Effects {
+        std::mem::take(&mut self.effects)
+    }
+
+    /// Grants the best proxy (LS-2, LS-3), or says why none qualifies (LS-4).
+    pub fn grant(&mut self, request: &GrantRequest, caller: &Caller, entropy: Entropy, now: Timestamp) -> Result<LeaseView, LeaseError> {
+        let ttl = self.checked_ttl(request.ttl.unwrap_or(self.settings.default_ttl))?;
+        self.expire(now, BITE_OF_A_GRANT);
+        let mut found = self.choose(request, caller, now);
+        while found.is_none() && self.expire(now, BITE) > 0 {
+            found = self.choose(request, caller, now);
+        }
+        let Some(proxy) = found else { return Err(self.refuse(request, caller, entropy.spread, now)) };
+        self.fence += 1;
+        if let Some(target) = &request.target {
+            self.targets.used(target, proxy, now);
+        }
+        let cold = self.fleet.cold(proxy);
+        let record = Arc::new(LeaseRecord {
+            id: LeaseId::from_bytes(entropy.id),
+            fence: self.fence,
+            token: Arc::clone(&caller.token_name),
+            owner: request.owner.clone(),
+            target: request.target.as_ref().map(|target| self.targets.share(target)),
+            uid: cold.uid.clone(),
+            proxy: Arc::clone(&cold.fragment),
+            granted_at: now,
+            ttl,
+        });
+        self.fleet.hot_mut(proxy).last_fence = self.fence;
+        self.effects.entries.push(Entry::Granted(Arc::clone(&record)));
+        let slot = self.leases.begin(record, now + ttl, proxy, &mut self.fleet);
+        let mut view = self.view(slot, now);
+        if !caller.anonymous {
+            view.credentials = self.fleet.cold(proxy).published.as_ref().and_then(|proxy| proxy.credentials.clone());
+        }
+        Ok(view)
+    }
+
+    fn checked_ttl(&self, ttl: Duration) -> Result<Duration, LeaseError> {
+        if ttl > self.settings.max_ttl {
+            let message = format!("must be at most {}", format_duration(self.settings.max_ttl));
+            return Err(LeaseError::Invalid(vec![FieldError::new("ttl", message)]));
+        }
+        Ok(ttl)
+    }
+
+    /// The best proxy for a request, without a look at the rest of the fleet (LS-12).
+    fn choose(&mut self, request: &GrantRequest, caller: &Caller, now: Timestamp) -> Option<u32> {
+        let blocked_for = request.target.as_ref().filter(|target| self.targets.blocked(target) > 0);
+        let narrow = Wanted { selector: &request.selector, caller, target: blocked_for };
+        if blocked_for.is_some()
+            && let Some(index) = self.selectors.find(&narrow, now)
+        {
+            return self.search(index, request);
+        }
+        let wanted = Wanted { target: None, ..narrow };
+        let index = match self.selectors.find(&wanted, now) {
+            Some(index) => index,
+            None => {
+                let (candidates, size) = self.fleet.candidates(&request.selector, caller);
+                let slots = self.fleet.of(&candidates);
+                if size <= DIRECT {
+                    return self.best_of(&slots, request, caller);
+                }
+                self.selectors.build(&wanted, slots, &mut self.fleet, now)
+            }
+        };
+        match self.look_up(index, PATIENCE, request, blocked_for) {
+            Found::Proxy(proxy) => Some(proxy),
+            Found::Nothing => None,
+            Found::GaveUp => {
+                let slots = self.selectors.entry(index).index.members().to_vec();
+                let narrow = self.selectors.build(&narrow, slots, &mut self.fleet, now);
+                self.search(narrow, request)
+            }
+        }
+    }
+
+    fn search(&mut self, index: u32, request: &GrantRequest) -> Option<u32> {
+        match self.look_up(index, usize::MAX, request, None) {
+            Found::Proxy(proxy) => Some(proxy),
+            Found::Nothing | Found::GaveUp => None,
+        }
+    }
+
+    fn look_up(&mut self, index: u32, patience: usize, request: &GrantRequest, pass_over: Option<&Arc<str>>) -> Found {
+        let fleet = &self.fleet;
+        let entry = self.selectors.entry(index);
+        let order = FleetOrder { fleet, anonymous: entry.anonymous, target: entry.target.as_ref() };
+        let exclude = &request.selector.exclude;
+        entry.index.first(Selectors::LIMIT, patience, &order, |proxy| {
+            if !exclude.is_empty() && exclude.contains(&fleet.cold(proxy).key) {
+                Look::Skip
+            } else if pass_over.is_some_and(|target| fleet.cold(proxy).blocked_for(target)) {
+                Look::SkipCounted
+            } else {
+                Look::Take
+            }
+        })
+    }
+
+    /// The best of a handful.
+    fn best_of(&self, slots: &[u32], request: &GrantRequest, caller: &Caller) -> Option<u32> {
+        let fit = |slot: &u32| {
+            let cold = self.fleet.cold(*slot);
+            cold.published.as_ref().is_some_and(|proxy| matches(&request.selector, caller.namespaces.as_deref(), proxy))
+                && self.fleet.hot(*slot).key(caller.anonymous) < Selectors::LIMIT
+                && !request.target.as_ref().is_some_and(|target| cold.blocked_for(target))
+                && !request.selector.exclude.contains(&cold.key)
+        };
+        let key = |slot: &u32| (self.fleet.hot(*slot).key(caller.anonymous), &self.fleet.cold(*slot).key);
+        slots.iter().copied().filter(fit).min_by(|a, b| key(a).cmp(&key(b)))
+    }
+
+    /// A lease as its caller may see it.
+    fn visible(&mut self, id: LeaseId, caller: &Caller, now: Timestamp) -> Result<u32, LeaseError> {
+        let slot = self.leases.find(id).ok_or(LeaseError::UnknownLease)?;
+        let lease = self.leases.get(slot);
+        if !caller.owns(&lease.record.token) {
+            return Err(LeaseError::UnknownLease);
+        }
+        if lease.ending.is_none() && lease.expires_at <= now {
+            self.end(slot, LeaseState::Expired, "expired", lease.expires_at);
+        }
+        Ok(slot)
+    }
+
+    /// LS-5: ends `ttl` from now instead.
+    pub fn renew(&mut self, id: LeaseId, ttl: Option<Duration>, caller: &Caller, now: Timestamp) -> Result<LeaseView, LeaseError> {
+        let slot = self.visible(id, caller, now)?;
+        let lease = self.leases.get(slot);
+        if let Some(ending) = lease.ending {
+            let (granted_at, expires_at) = (lease.record.granted_at, lease.expires_at);
+            return Err(LeaseError::Ended { reason: ending.reason, granted_at, expires_at, ended_at: ending.at });
+        }
+        let expires_at = now + self.checked_ttl(ttl.unwrap_or(lease.record.ttl))?;
+        self.leases.renew(slot, expires_at, &mut self.fleet);
+        self.effects.entries.push(Entry::Renewed { id, expires_at });
+        Ok(self.view(slot, now))
+    }
+
+    /// LS-6: done, whatever the id was. Whether a lease ended by it is for the log.
+    pub fn release(&mut self, id: LeaseId, caller: &Caller, now: Timestamp) -> bool {
+        let Ok(slot) = self.visible(id, caller, now) else { return false };
+        let runs = self.leases.get(slot).ending.is_none();
+        if runs {
+            self.end(slot, LeaseState::Released, "released", now);
+        }
+        runs
+    }
+
+    /// LS-5.
+    pub fn get(&mut self, id: LeaseId, caller: &Caller, now: Timestamp) -> Result<LeaseView, LeaseError> {
+        let slot = self.visible(id, caller, now)?;
+        Ok(self.view(slot, now))
+    }
+
+    /// A lease at this moment, without credentials.
+    fn view(&self, slot: u32, now: Timestamp) -> LeaseView {
+        let lease = self.leases.get(slot);
+        let (proxy, unhealthy) = if lease.ending.is_none() {
+            let cold = self.fleet.cold(lease.proxy);
+            (Arc::clone(&cold.fragment), !cold.is_well())
+        } else {
+            let well = self.fleet.by_uid(&lease.record.uid).is_some_and(|proxy| self.fleet.cold(proxy).is_well());
+            (Arc::clone(&lease.record.proxy), !well)
+        };
+        let left = if lease.ending.is_none() { lease.expires_at.since(now) } else { Duration::ZERO };
+        LeaseView {
+            record: Arc::clone(&lease.record),
+            proxy,
+            expires_at: lease.expires_at,
+            expires_in_seconds: left.as_secs(),
+            renew_after_seconds: (left / 3).min(self.settings.drain_timeout / 3).as_secs(),
+            proxy_unhealthy: unhealthy,
+            target_suspect: lease.record.target.as_ref().is_some_and(|target| self.targets.suspect(target)),
+            ending: lease.ending,
+            credentials: None,
+        }
+    }
+
+    fn end(&mut self, slot: u32, state: LeaseState, reason: &'static str, at: Timestamp) {
+        let lease = self.leases.get(slot);
+        let (id, proxy) = (lease.record.id, lease.proxy);
+        let ending = Ending { state, reason, at };
+        self.leases.end(slot, ending, &mut self.fleet);
+        self.effects.entries.push(Entry::Ended { id, ending });
+        self.selectors.lowered(proxy, &self.fleet);
+        // One in, at most one out.
+        self.leases.forget(Timestamp::from_millis(i64::MIN), self.settings.remember_at_most);
+    }
+
+    fn wait_for(&mut self, at: Timestamp, deadline: Deadline) {
+        self.deadlines.push(Reverse((at, deadline)));
+    }
+
+    /// Ends at most `limit` leases, cooldowns and cordons whose time is over, and answers how many.
+    fn expire(&mut self, now: Timestamp, limit: usize) -> usize {
+        let mut done = 0;
+        while done < limit {
+            if let Some(slot) = self.leases.pop_due(now) {
+                let at = self.leases.get(slot).expires_at;
+                self.end(slot, LeaseState::Expired, "expired", at);
+            } else if self.deadlines.peek().is_some_and(|Reverse((at, _))| *at <= now) {
+                if let Some(Reverse((_, deadline))) = self.deadlines.pop() {
+                    self.pass(&deadline, now);
+                }
+            } else {
+                break;
+            }
+            done += 1;
+        }
+        done
+    }
+
+    fn pass(&mut self, deadline: &Deadline, now: Timestamp) {
+        match deadline {
+            Deadline::Cooling { uid, target } => {
+                if let Some(slot) = self.fleet.by_uid(uid) {
+                    self.refresh_cooling(slot, target, now);
+                }
+            }
+            Deadline::Cordon { uid, target } => {
+                if let Some(slot) = self.fleet.by_uid(uid)
+                    && self.fleet.cold(slot).cordons.get(target.as_ref()).is_some_and(|cordon| cordon.until.is_some_and(|until| until <= now))
+                {
+                    self.lift(slot, target);
+                }
+            }
+        }
+    }
+
+    /// What time alone brings about, in a bounded bite; `true` when more is due.
+    pub fn advance(&mut self, now: Timestamp) -> bool {
+        let expired = self.expire(now, BITE);
+        let mut forgotten = 0;
+        while forgotten < BITE && self.leases.forget(now - self.settings.remember, self.settings.remember_at_most) {
+            forgotten += 1;
+        }
+        if now.since(self.judged_at) >= JUDGE_EVERY {
+            self.judged_at = now;
+            self.targets.judge(now);
+            self.selectors.sweep(&mut self.fleet, now);
+        }
+        if now.since(self.swept_at) >= SWEEP_EVERY {
+            self.swept_at = now;
+            self.targets.sweep(now);
+            self.sweep_cooldowns(now);
+        }
+        if self.unknown_until.is_some_and(|until| until <= now) {
+            self.unknown_until = None;
+            self.drop_unknown(now);
+        }
+        expired == BITE || forgotten == BITE
+    }
+
+    /// Leases that run.
+    pub fn active_leases(&self) -> usize {
+        self.leases.active()
+    }
+
+    /// Selectors whose order is kept; for people.
+    pub fn indexes(&self) -> usize {
+        self.selectors.len()
+    }
+
+    /// Targets held to be at fault.
+    pub fn suspect_targets(&self) -> usize {
+        self.targets.suspects()
+    }
+
+    /// Proxies known.
+    pub fn proxies(&self) -> usize {
+        self.fleet.len()
+    }
+
+    /// What must stay true between calls; for tests.
+    #[cfg(test)]
+    pub(crate) fn check(&self) -> Result<(), String> {
+        self.fleet.check()?;
+        self.selectors.check(&self.fleet)?;
+        self.leases.check(&self.fleet)?;
+        self.targets.check()?;
+        self.check_openness()
+    }
+}

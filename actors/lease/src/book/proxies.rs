@@ -1,0 +1,228 @@
+//! What proxies' actors and people say about proxies: published, gone, probed, cordoned (HE-5, LS-8, LS-16).
+
+use std::sync::Arc;
+
+use egress_protocol::lease::{Caller, Cordon, CordonRequest, Entry, LeaseError, LeaseState, ProxyAvailability, ProxyFragment, ProxyItem};
+use egress_protocol::{ObjectKey, Timestamp, Uid};
+
+use super::{Book, Deadline};
+
+impl Book {
+    /// A proxy as it is now; the latest counts. Another UID under a known name ends the old object's leases.
+    pub fn publish(&mut self, proxy: Arc<ProxyAvailability>, now: Timestamp) {
+        let slot = match self.fleet.by_key(&proxy.key) {
+            Some(slot) if self.fleet.cold(slot).uid == proxy.uid => slot,
+            other => {
+                if let Some(old) = other {
+                    self.remove_proxy(old, now);
+                }
+                self.fleet.insert(proxy.key.clone(), proxy.uid.clone(), Arc::new(ProxyFragment::of(&proxy)))
+            }
+        };
+        let old = self.fleet.cold(slot).published.clone();
+        let same_choice = old.as_ref().is_some_and(|old| old.attributes == proxy.attributes && old.provider == proxy.provider);
+        if !same_choice {
+            self.selectors.leave(slot, &mut self.fleet);
+            self.fleet.unpost(slot);
+        }
+        let fragment = ProxyFragment::of(&proxy);
+        let cold = self.fleet.cold_mut(slot);
+        if *cold.fragment != fragment {
+            cold.fragment = Arc::new(fragment);
+        }
+        cold.published = Some(Arc::clone(&proxy));
+        if old.is_none() {
+            self.introduce(slot, now);
+        }
+        self.adopt_address(slot, &proxy, now);
+        if self.proves_a_pass(slot, old.as_deref(), &proxy) {
+            self.trust(slot);
+        }
+        let hot = self.fleet.hot_mut(slot);
+        let changed = hot.max != proxy.max_leases || hot.needs_credentials != proxy.credentials.is_some();
+        hot.max = proxy.max_leases;
+        hot.needs_credentials = proxy.credentials.is_some();
+        let reopened = self.reopen(slot);
+        if !same_choice {
+            self.fleet.post(slot);
+            self.selectors.join(slot, &mut self.fleet);
+        } else if changed && !reopened {
+            self.selectors.changed(slot, &self.fleet);
+        }
+    }
+
+    /// First sight of an object: what the journal kept for it holds again.
+    fn introduce(&mut self, slot: u32, now: Timestamp) {
+        let uid = self.fleet.cold(slot).uid.clone();
+        if let Some(cordons) = self.waiting_cordons.remove(&uid) {
+            for (target, cordon) in cordons.iter() {
+                self.place(slot, target.cloned(), cordon.clone(), now);
+            }
+        }
+        for target in self.cooldown_targets(&uid) {
+            self.refresh_cooling(slot, &target, now);
+        }
+    }
+
+    /// Whether a publication shows that a probe passed since the proxy is distrusted. (Its actor says so too:
+    /// [`Book::probe_passed`].)
+    fn proves_a_pass(&self, slot: u32, old: Option<&ProxyAvailability>, new: &ProxyAvailability) -> bool {
+        let (Some(since), Some(old)) = (self.fleet.cold(slot).distrusted_since, old) else { return false };
+        let probed = new.checked_at.is_some_and(|at| at > since) && new.checked_at != old.checked_at;
+        new.healthy && (!old.healthy || (probed && new.latency_millis != old.latency_millis))
+    }
+
+    /// A probe passed: three failing reports no longer count (LS-7).
+    pub fn probe_passed(&mut self, key: &ObjectKey, uid: &Uid) {
+        if let Some(slot) = self.fleet.by_key(key).filter(|slot| self.fleet.cold(*slot).uid == *uid) {
+            self.trust(slot);
+        }
+    }
+
+    pub(crate) fn trust(&mut self, slot: u32) {
+        self.fleet.cold_mut(slot).strikes.clear();
+        if self.fleet.cold_mut(slot).distrusted_since.take().is_some() {
+            self.fleet.hot_mut(slot).distrusted = false;
+            self.selectors.changed(slot, &self.fleet);
+        }
+    }
+
+    /// The object is gone: its leases are revoked. Ignored for another UID than the known one.
+    pub fn withdraw(&mut self, key: &ObjectKey, uid: &Uid, now: Timestamp) {
+        if let Some(slot) = self.fleet.by_key(key).filter(|slot| self.fleet.cold(*slot).uid == *uid) {
+            self.remove_proxy(slot, now);
+        }
+    }
+
+    pub(crate) fn remove_proxy(&mut self, slot: u32, now: Timestamp) {
+        self.selectors.leave(slot, &mut self.fleet);
+        let running: Vec<u32> = self.leases.of(self.fleet.cold(slot).first_lease).collect();
+        for lease in running {
+            self.end(lease, LeaseState::Revoked, "deleted", now);
+        }
+        self.drop_cooldowns(slot, now);
+        let cordons: Vec<Option<Arc<str>>> = self.fleet.cold(slot).cordons.iter().map(|(target, _)| target.cloned()).collect();
+        if !cordons.is_empty() {
+            self.effects.entries.push(Entry::CordonsDropped { uid: self.fleet.cold(slot).uid.clone() });
+        }
+        for target in cordons {
+            let was_blocked = self.is_blocked(slot, &target);
+            self.fleet.cold_mut(slot).cordons.set(target.as_ref(), None);
+            self.reblock(slot, &target, was_blocked);
+        }
+        self.fleet.remove(slot);
+    }
+
+    /// Proxies that only the journal knows and nobody published for 10 minutes: they are gone.
+    pub(crate) fn drop_unknown(&mut self, now: Timestamp) {
+        let unknown: Vec<u32> = self.fleet.slots().filter(|slot| self.fleet.cold(*slot).published.is_none()).collect();
+        for slot in unknown {
+            self.remove_proxy(slot, now);
+        }
+        for (uid, _) in std::mem::take(&mut self.waiting_cordons) {
+            self.effects.entries.push(Entry::CordonsDropped { uid });
+        }
+    }
+
+    fn cordonable(&self, key: &ObjectKey, caller: &Caller) -> Result<u32, LeaseError> {
+        if caller.anonymous {
+            return Err(LeaseError::Unauthorized);
+        }
+        if !caller.all {
+            return Err(LeaseError::Forbidden);
+        }
+        self.seen(key, caller).ok_or(LeaseError::UnknownProxy)
+    }
+
+    /// A published proxy that the caller may see.
+    pub(crate) fn seen(&self, key: &ObjectKey, caller: &Caller) -> Option<u32> {
+        let slot = self.fleet.by_key(key)?;
+        (caller.sees_namespace(&key.namespace) && self.fleet.cold(slot).published.is_some()).then_some(slot)
+    }
+
+    /// Takes a proxy out by hand (LS-16); running leases stay.
+    pub fn cordon(&mut self, key: &ObjectKey, request: &CordonRequest, caller: &Caller, now: Timestamp) -> Result<ProxyItem, LeaseError> {
+        let slot = self.cordonable(key, caller)?;
+        let cordon = Cordon { until: request.until, reason: Arc::clone(&request.reason) };
+        let uid = self.fleet.cold(slot).uid.clone();
+        self.effects.entries.push(Entry::Cordoned { uid, target: request.target.clone(), cordon: cordon.clone() });
+        self.place(slot, request.target.clone(), cordon, now);
+        self.item(slot).ok_or(LeaseError::UnknownProxy)
+    }
+
+    /// Lifts a cordon; one that is not there is lifted too.
+    pub fn uncordon(&mut self, key: &ObjectKey, target: Option<&Arc<str>>, caller: &Caller) -> Result<(), LeaseError> {
+        let slot = self.cordonable(key, caller)?;
+        if self.fleet.cold(slot).cordons.get(target).is_some() {
+            self.lift(slot, &target.cloned());
+        }
+        Ok(())
+    }
+
+    fn place(&mut self, slot: u32, target: Option<Arc<str>>, cordon: Cordon, now: Timestamp) {
+        if cordon.until.is_some_and(|until| until <= now) {
+            let uid = self.fleet.cold(slot).uid.clone();
+            self.effects.entries.push(Entry::Uncordoned { uid, target });
+            return;
+        }
+        if let Some(until) = cordon.until {
+            let uid = self.fleet.cold(slot).uid.clone();
+            self.wait_for(until, Deadline::Cordon { uid, target: target.clone() });
+        }
+        let was_blocked = self.is_blocked(slot, &target);
+        self.fleet.cold_mut(slot).cordons.set(target.as_ref(), Some(cordon));
+        self.reblock(slot, &target, was_blocked);
+    }
+
+    pub(crate) fn lift(&mut self, slot: u32, target: &Option<Arc<str>>) {
+        let was_blocked = self.is_blocked(slot, target);
+        self.fleet.cold_mut(slot).cordons.set(target.as_ref(), None);
+        let uid = self.fleet.cold(slot).uid.clone();
+        self.effects.entries.push(Entry::Uncordoned { uid, target: target.clone() });
+        self.reblock(slot, target, was_blocked);
+    }
+
+    pub(crate) fn is_blocked(&self, slot: u32, target: &Option<Arc<str>>) -> bool {
+        target.as_ref().is_some_and(|target| self.fleet.cold(slot).blocked_for(target))
+    }
+
+    /// After a cooldown or a cordon came or went: the indexes and the count of the target follow.
+    pub(crate) fn reblock(&mut self, slot: u32, target: &Option<Arc<str>>, was_blocked: bool) {
+        let Some(target) = target else {
+            self.reopen(slot);
+            return;
+        };
+        match (was_blocked, self.fleet.cold(slot).blocked_for(target)) {
+            (false, true) => self.targets.block(target),
+            (true, false) => self.targets.unblock(target),
+            (true, true) | (false, false) => return,
+        }
+        self.selectors.changed(slot, &self.fleet);
+    }
+
+    fn is_open(&self, slot: u32) -> bool {
+        let cold = self.fleet.cold(slot);
+        cold.is_well() && self.fleet.hot(slot).max > 0 && cold.cordons.general.is_none() && cold.cooling.general.is_none()
+    }
+
+    /// Brings [`super::fleet::Hot::open`] up to date; whether it changed.
+    fn reopen(&mut self, slot: u32) -> bool {
+        let open = self.is_open(slot);
+        let changed = self.fleet.hot(slot).open != open;
+        if changed {
+            self.fleet.hot_mut(slot).open = open;
+            self.selectors.changed(slot, &self.fleet);
+        }
+        changed
+    }
+
+    #[cfg(test)]
+    pub(crate) fn check_openness(&self) -> Result<(), String> {
+        for slot in self.fleet.slots() {
+            if self.fleet.hot(slot).open != self.is_open(slot) {
+                return Err(format!("{} is not as open as it says", self.fleet.cold(slot).key));
+            }
+        }
+        Ok(())
+    }
+}
