@@ -1,1 +1,13 @@
+//! The composition root of egress-proxies-operator: the only crate that knows every part.
+//!
+//! - [`demo`]: the demonstration pool of `standalone` without arguments
+//! - [`http`]: what is served
+//! - [`commands`]: the subcommands that are not a running process
+//! - [`logging`]: one form for every line
 
+pub mod commands;
+pub mod demo;
+pub mod http;
+pub mod lifecycle;
+pub mod logging;
+pub mod version;

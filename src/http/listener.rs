@@ -1,0 +1,96 @@
+//! One listener as an actor.
+//!
+//! Role: accepts on a socket that was bound before the tree was started, and owns its connections. Supervised by
+//! [`crate::http::actor::Http`]; supervises nobody. Receives nothing. States: accepting, draining. Failure policy:
+//! essential, and a restart accepts on the same socket, so that the port is never lost; an incarnation's connections
+//! end with it. On an orderly stop it stops accepting and gives running requests [`DRAIN`] (OP-5).
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+use egress_protocol::message::{Message, Never};
+use egress_supervision::{Actor, ChildSpec, Context, Failure};
+use serde_json::json;
+
+use crate::http::server::{Connections, Site, accept};
+
+/// How long running requests may take to end.
+pub const DRAIN: Duration = Duration::from_secs(10);
+
+/// What a listener is started from.
+#[derive(Debug, Clone)]
+pub struct ListenerArgs {
+    /// Such as `discovery`.
+    pub name: &'static str,
+    /// Bound and listening.
+    pub socket: Arc<TcpListener>,
+    /// What to serve.
+    pub site: Site,
+}
+
+impl ListenerArgs {
+    /// The child of the http actor.
+    pub fn spec(self) -> ChildSpec<Listener> {
+        let mut spec = ChildSpec::essential(format!("http/{}", self.name), self);
+        spec.policy.stop_timeout = DRAIN + Duration::from_secs(2);
+        spec
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Listener {
+    address: SocketAddr,
+    connections: Connections,
+}
+
+/// What its task tells it.
+#[derive(Debug)]
+pub enum Internal {
+    /// The accept loop ended, which it does only when asked to.
+    AcceptEnded,
+}
+
+impl Message for Internal {
+    fn kind(&self) -> &'static str {
+        "AcceptEnded"
+    }
+}
+
+impl Actor for Listener {
+    type Message = Never;
+    type Internal = Internal;
+    type Args = ListenerArgs;
+    const KIND: &'static str = "listener";
+
+    async fn start(ctx: &Context<Self>, args: ListenerArgs) -> Result<Self, Failure> {
+        let socket = args.socket.try_clone().map_err(Failure::new)?;
+        let address = socket.local_addr().map_err(Failure::new)?;
+        let socket = tokio::net::TcpListener::from_std(socket).map_err(Failure::new)?;
+        let connections = Connections::default();
+        let (opener, cancelled) = (connections.opener(), ctx.cancelled());
+        ctx.spawn(async move {
+            accept(socket, args.site, opener, cancelled).await;
+            Internal::AcceptEnded
+        })
+        .keep();
+        Ok(Self { address, connections })
+    }
+
+    fn handle(&mut self, _: &Context<Self>, message: Never) -> Result<(), Failure> {
+        match message {}
+    }
+
+    fn handle_internal(&mut self, ctx: &Context<Self>, _: Internal) -> Result<(), Failure> {
+        if ctx.cancelled().is_cancelled() { Ok(()) } else { Err(Failure::new("the accept loop ended")) }
+    }
+
+    fn describe(&self) -> serde_json::Value {
+        json!({ "address": self.address.to_string(), "connections": self.connections.open() })
+    }
+
+    async fn stopping(&mut self, _: &Context<Self>) {
+        self.connections.drain(DRAIN).await;
+    }
+}

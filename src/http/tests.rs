@@ -1,0 +1,5 @@
+//! The listeners as clients see them: over real sockets on loopback.
+
+mod server;
+mod strictness;
+mod wire;

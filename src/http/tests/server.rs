@@ -1,0 +1,233 @@
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::Request;
+use axum::response::Response;
+use axum::routing::{get, post};
+use http::StatusCode;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::wire::{Wire, ask, request};
+use crate::http::body;
+use crate::http::connection::{Exchange, Limits};
+use crate::http::problem::Refused;
+use crate::http::server::{Connections, Site, accept};
+
+struct Server {
+    address: SocketAddr,
+    connections: Connections,
+    _accept: tokio::task::JoinSet<()>,
+    stop: CancellationToken,
+}
+
+async fn serve(router: Router, limits: Limits) -> Server {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let connections = Connections::default();
+    let stop = CancellationToken::new();
+    let mut tasks = tokio::task::JoinSet::new();
+    tasks.spawn(accept(listener, Site::new(router, address, limits), connections.opener(), stop.clone()));
+    Server { address, connections, _accept: tasks, stop }
+}
+
+fn quick() -> Limits {
+    let moment = Duration::from_millis(150);
+    Limits { head: moment, body: moment, idle: moment * 4, write: moment, connections: 8 }
+}
+
+async fn echo(request: Request) -> Result<Response, Refused> {
+    let (parts, incoming) = request.into_parts();
+    let bytes = body::read(&parts.headers, incoming, Duration::from_millis(150)).await?;
+    Ok(body::json_bytes(StatusCode::OK, bytes))
+}
+
+fn router() -> Router {
+    Router::new()
+        .route("/echo", post(echo))
+        .route(
+            "/panic",
+            get(|| async {
+                if true {
+                    panic!("by a test")
+                }
+            }),
+        )
+        .route("/slow", get(|| async { tokio::time::sleep(Duration::from_millis(300)).await }))
+}
+
+#[tokio::test]
+async fn errors_of_the_frame_are_problem_documents_ls_20() {
+    let server = serve(router(), Limits::default()).await;
+    for (raw, status, code) in [
+        (request("GET", "/nothing", &[], None), 404, "not-found"),
+        (request("GET", "/echo", &[], None), 405, "method-not-allowed"),
+        (request("POST", "/echo", &[("Content-Type", "text/plain")], Some("{}")), 415, "unsupported-media-type"),
+        (request("POST", "/echo", &[("Content-Type", "application/json; charset=latin1")], Some("{}")), 415, "unsupported-media-type"),
+        (request("POST", "/echo", &[], Some(&"x".repeat(65 * 1024))), 413, "body-too-large"),
+        (request("GET", "/panic", &[], None), 500, "internal"),
+    ] {
+        let answer = ask(server.address, raw).await;
+        assert_eq!((answer.status, answer.code()), (status, code.to_owned()));
+        assert_eq!(answer.header("content-type"), Some("application/problem+json"));
+        assert_eq!(answer.json()["type"], format!("https://crawl.example.com/problems/{code}"));
+    }
+    assert_eq!(ask(server.address, request("POST", "/echo", &[], Some("{}"))).await.body, b"{}");
+}
+
+#[tokio::test]
+async fn a_foreign_host_is_refused_on_loopback_ls_22() {
+    let server = serve(router(), Limits::default()).await;
+    for (host, status) in [
+        ("evil.example", 421),
+        ("evil.example:80", 421),
+        ("127.0.0.1.evil.example", 421),
+        ("localhost:1", 200),
+        ("[::1]:2", 200),
+        ("127.0.0.9", 200),
+    ] {
+        let raw = format!("POST /echo HTTP/1.1\r\nHost: {host}\r\nContent-Length: 0\r\n\r\n");
+        let answer = ask(server.address, raw).await;
+        assert_eq!(answer.status, status, "{host}");
+        assert!(answer.header("access-control-allow-origin").is_none());
+    }
+    let absolute = "POST http://evil.example/echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n";
+    assert_eq!(ask(server.address, absolute).await.status, 421);
+    let twice = "POST /echo HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\nContent-Length: 0\r\n\r\n";
+    assert_eq!(ask(server.address, twice).await.status, 400);
+}
+
+#[tokio::test]
+async fn odd_bytes_and_resets_hurt_nobody_else_m25() {
+    let server = serve(router(), quick()).await;
+    for raw in [
+        &b"GET /\x00 HTTP/1.1\r\nHost: localhost\r\n\r\n"[..],
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nX: a\x00b\r\n\r\n",
+        b"\xff\xfe\xfd\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nX\x80: a\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    ] {
+        let mut wire = Wire::open(server.address).await;
+        wire.send(raw).await;
+        if let Some(answer) = wire.answer().await {
+            assert_eq!(answer.status, 400, "{raw:?}");
+        }
+    }
+    let mut wire = Wire::open(server.address).await;
+    wire.send("POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\nabc").await;
+    wire.0.set_zero_linger().unwrap();
+    drop(wire);
+    let binary = b"POST /echo HTTP/1.1\r\nHost: localhost\r\nX: \x80\xff\r\nContent-Length: 0\r\n\r\n";
+    assert_eq!(ask(server.address, binary).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_slow_head_a_slow_body_and_an_idle_connection_are_ended_ls_23() {
+    let server = serve(router(), quick()).await;
+    let start = Instant::now();
+    let mut silent = Wire::open(server.address).await;
+    let mut dripping = Wire::open(server.address).await;
+    let mut half = Wire::open(server.address).await;
+    let mut idle = Wire::open(server.address).await;
+    dripping.send("GET /slow HT").await;
+    half.send("POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{").await;
+    idle.send(request("POST", "/echo", &[], Some("{}"))).await;
+    assert_eq!(idle.answer().await.unwrap().status, 200);
+    let drip = async {
+        let mut sent = 0;
+        while sent < 40 && tokio::io::AsyncWriteExt::write_all(&mut dripping.0, b"T").await.is_ok() {
+            sent += 1;
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        assert!(sent < 40, "a dripping head is not waited for");
+    };
+    let late_body = async {
+        let answer = half.answer().await.unwrap();
+        assert_eq!((answer.status, answer.fields()), (400, vec!["body".to_owned()]));
+        assert_eq!(answer.header("connection"), Some("close"));
+    };
+    let (silent, idle, ..) = tokio::join!(silent.closes(), idle.closes(), drip, late_body);
+    assert!(silent && idle);
+    assert!(start.elapsed() >= Duration::from_millis(500), "the idle one had its time");
+}
+
+#[tokio::test]
+async fn beyond_the_limit_a_connection_is_told_so_and_places_come_back_ls_23() {
+    let limits = Limits { connections: 2, ..Limits::default() };
+    let server = serve(router(), limits).await;
+    let mut held = Vec::new();
+    for _ in 0..2 {
+        let mut wire = Wire::open(server.address).await;
+        wire.send(request("POST", "/echo", &[], Some("{}"))).await;
+        assert_eq!(wire.answer().await.unwrap().status, 200);
+        held.push(wire);
+    }
+    let refused = ask(server.address, "").await;
+    assert_eq!((refused.status, refused.code()), (503, "overloaded".to_owned()));
+    assert!(refused.header("retry-after").is_some());
+    held.clear();
+    loop {
+        let answer = ask(server.address, request("POST", "/echo", &[], Some("{}"))).await;
+        if answer.status == 200 {
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_drain_lets_requests_end_and_cuts_off_who_does_not_op_5() {
+    let server = serve(router(), Limits::default()).await;
+    let mut running = Wire::open(server.address).await;
+    running.send(request("GET", "/slow", &[], None)).await;
+    let mut idle = Wire::open(server.address).await;
+    idle.send(request("POST", "/echo", &[], Some("{}"))).await;
+    assert_eq!(idle.answer().await.unwrap().status, 200);
+    server.stop.cancel();
+    let (answer, idle_closes, ()) = tokio::join!(running.answer(), idle.closes(), server.connections.drain(Duration::from_secs(5)));
+    assert_eq!(answer.unwrap().status, 200);
+    assert!(idle_closes);
+    assert_eq!(server.connections.open(), 0);
+
+    let server = serve(router(), Limits::default()).await;
+    let mut stuck = Wire::open(server.address).await;
+    stuck.send(request("GET", "/slow", &[], None)).await;
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    server.connections.drain(Duration::from_millis(20)).await;
+    assert!(stuck.answer().await.is_none());
+}
+
+/// Arms the undoing, then takes as long as it is told.
+fn granting(undone: &Arc<AtomicBool>, takes: Duration) -> Router {
+    let undone = Arc::clone(undone);
+    let grant = move |request: Request| async move {
+        if let Some(exchange) = request.extensions().get::<Arc<Exchange>>() {
+            exchange.unless_written(move || undone.store(true, Ordering::SeqCst));
+        }
+        tokio::time::sleep(takes).await;
+    };
+    Router::new().route("/grant", get(grant))
+}
+
+#[tokio::test]
+async fn what_cannot_be_written_is_undone_ls_2() {
+    let undone = Arc::new(AtomicBool::new(false));
+    let server = serve(granting(&undone, Duration::ZERO), Limits::default()).await;
+    assert_eq!(ask(server.address, request("GET", "/grant", &[], None)).await.status, 200);
+    server.connections.drain(Duration::from_secs(1)).await;
+    assert!(!undone.load(Ordering::SeqCst), "it was written");
+
+    let server = serve(granting(&undone, Duration::from_secs(60)), Limits::default()).await;
+    let mut wire = Wire::open(server.address).await;
+    wire.send(request("GET", "/grant", &[], None)).await;
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    drop(wire);
+    let until = Instant::now() + Duration::from_secs(2);
+    while !undone.load(Ordering::SeqCst) && Instant::now() < until {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert!(undone.load(Ordering::SeqCst), "the client hung up");
+}

@@ -1,0 +1,86 @@
+//! The log: one line per event on stderr, as JSON or as text (OB-2, OB-6).
+//!
+//! Every line has the same form, whoever speaks: `time`, `level`, `message`, `target`, then the fields of the spans it
+//! happens in (outermost first) and its own. A key occurs once; the innermost value wins. A panic is one line too.
+
+mod filter;
+mod line;
+
+use std::io::Write;
+use std::sync::Arc;
+
+use egress_protocol::Clock;
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Subscriber};
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt;
+
+pub use filter::check as check_level;
+pub use line::Format;
+use line::{Fields, Line};
+
+/// Where finished lines go, line break included.
+pub type Sink = Arc<dyn Fn(&[u8]) + Send + Sync>;
+
+/// Installs the log of the process on stderr, and the panic hook. Once.
+pub fn install(format: Format, level: &str) -> Result<(), String> {
+    let sink: Sink = Arc::new(|line| {
+        // Nobody is left to tell when stderr is gone.
+        let _ = std::io::stderr().lock().write_all(line);
+    });
+    subscriber(format, level, sink)?.try_init().map_err(|e| e.to_string())?;
+    std::panic::set_hook(Box::new(|panic| {
+        let text = panic.payload_as_str().unwrap_or("a panic without a text");
+        let location = panic.location().map(ToString::to_string).unwrap_or_default();
+        let thread = std::thread::current().name().unwrap_or("unnamed").to_owned();
+        tracing::error!(target: "panic", panic = text, location, thread, "panic");
+    }));
+    Ok(())
+}
+
+/// A subscriber that writes to `sink`.
+pub fn subscriber(format: Format, level: &str, sink: Sink) -> Result<impl Subscriber + Send + Sync + 'static, String> {
+    let lines = Lines { format, clock: Clock::system(), sink };
+    Ok(tracing_subscriber::registry().with(filter::parse(level)?).with(lines))
+}
+
+struct Lines {
+    format: Format,
+    clock: Clock,
+    sink: Sink,
+}
+
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Lines {
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, ctx: Context<'_, S>) {
+        if let Some(span) = ctx.span(id) {
+            let mut fields = Fields::default();
+            attributes.record(&mut fields);
+            span.extensions_mut().insert(fields);
+        }
+    }
+
+    fn on_record(&self, id: &Id, values: &Record<'_>, ctx: Context<'_, S>) {
+        if let Some(span) = ctx.span(id)
+            && let Some(fields) = span.extensions_mut().get_mut::<Fields>()
+        {
+            values.record(fields);
+        }
+    }
+
+    fn on_event(&self, event: &Event<'_>, ctx: Context<'_, S>) {
+        let mut own = Fields::default();
+        event.record(&mut own);
+        let mut line = Line::new(self.clock.now(), event.metadata(), &mut own);
+        for span in ctx.event_scope(event).into_iter().flat_map(|scope| scope.from_root()) {
+            if let Some(fields) = span.extensions().get::<Fields>() {
+                line.add(fields);
+            }
+        }
+        line.add(&own);
+        (self.sink)(&line.write(self.format));
+    }
+}
+
+#[cfg(test)]
+mod tests;
