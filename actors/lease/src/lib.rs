@@ -5,5 +5,9 @@
 //! - [`journal`]: the actor `lease-journal`, which outlives the broker's crashes
 
 pub mod book;
+pub mod broker;
+pub mod journal;
 
 pub use book::{Book, BookSettings, Effects, Entropy};
+pub use broker::{BrokerActor, BrokerArgs};
+pub use journal::{JournalActor, JournalArgs};

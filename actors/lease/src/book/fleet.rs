@@ -106,8 +106,6 @@ pub(crate) struct Cold {
     pub(crate) soonest: Option<Timestamp>,
     /// Leases that reported a failure since the last success.
     pub(crate) strikes: Vec<LeaseId>,
-    /// Since when it is distrusted.
-    pub(crate) distrusted_since: Option<Timestamp>,
     pub(crate) cooling: PerTarget<Cooling>,
     pub(crate) cordons: PerTarget<Cordon>,
     /// The last known ones, kept while they are unknown.
@@ -229,7 +227,6 @@ impl Fleet {
             first_lease: NONE,
             soonest: None,
             strikes: Vec::new(),
-            distrusted_since: None,
             cooling: PerTarget::default(),
             cordons: PerTarget::default(),
             egress: None,
@@ -315,6 +312,11 @@ impl Fleet {
             offer(seen.iter().filter_map(|namespace| self.postings.namespaces.get(&**namespace)).collect());
         }
         best
+    }
+
+    /// Every provider with a published proxy.
+    pub(crate) fn providers(&self) -> Vec<Arc<str>> {
+        self.postings.providers.keys().map(|provider| Arc::from(&**provider)).collect()
     }
 
     /// The published proxies of a candidate set.

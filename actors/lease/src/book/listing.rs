@@ -150,6 +150,13 @@ impl Book {
         })
     }
 
+    /// Every provider with a proxy, and the empty name of External ones.
+    pub fn providers(&self) -> Vec<Arc<str>> {
+        let mut providers = self.fleet.providers();
+        providers.push("".into());
+        providers
+    }
+
     /// What the metrics read.
     pub fn stats(&self) -> BrokerStats {
         let mut stats = BrokerStats { active_leases: self.leases.active() as u64, ..BrokerStats::default() };

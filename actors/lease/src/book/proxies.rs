@@ -35,7 +35,8 @@ impl Book {
             self.introduce(slot, now);
         }
         self.adopt_address(slot, &proxy, now);
-        if self.proves_a_pass(slot, old.as_deref(), &proxy) {
+        if proxy.healthy && old.is_some_and(|old| !old.healthy) {
+            // It can only have become healthy by a probe that passed.
             self.trust(slot);
         }
         let hot = self.fleet.hot_mut(slot);
@@ -64,14 +65,6 @@ impl Book {
         }
     }
 
-    /// Whether a publication shows that a probe passed since the proxy is distrusted. (Its actor says so too:
-    /// [`Book::probe_passed`].)
-    fn proves_a_pass(&self, slot: u32, old: Option<&ProxyAvailability>, new: &ProxyAvailability) -> bool {
-        let (Some(since), Some(old)) = (self.fleet.cold(slot).distrusted_since, old) else { return false };
-        let probed = new.checked_at.is_some_and(|at| at > since) && new.checked_at != old.checked_at;
-        new.healthy && (!old.healthy || (probed && new.latency_millis != old.latency_millis))
-    }
-
     /// A probe passed: three failing reports no longer count (LS-7).
     pub fn probe_passed(&mut self, key: &ObjectKey, uid: &Uid) {
         if let Some(slot) = self.fleet.by_key(key).filter(|slot| self.fleet.cold(*slot).uid == *uid) {
@@ -81,8 +74,7 @@ impl Book {
 
     pub(crate) fn trust(&mut self, slot: u32) {
         self.fleet.cold_mut(slot).strikes.clear();
-        if self.fleet.cold_mut(slot).distrusted_since.take().is_some() {
-            self.fleet.hot_mut(slot).distrusted = false;
+        if std::mem::take(&mut self.fleet.hot_mut(slot).distrusted) {
             self.selectors.changed(slot, &self.fleet);
         }
     }

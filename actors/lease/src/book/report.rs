@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use egress_protocol::Timestamp;
-use egress_protocol::lease::{Caller, LeaseError, LeaseId, ReportAnswer, ReportCooldown, ReportRequest};
+use egress_protocol::lease::{Caller, LeaseError, LeaseId, ReportAnswer, ReportCooldown, ReportRequest, ReportResult};
 
 use super::{Book, cooldown};
 
@@ -38,13 +38,13 @@ impl Book {
         let suspect = target.as_ref().is_some_and(|target| self.targets.suspect(target));
         if request.result.fails() {
             if !suspect {
-                self.strike(proxy, id, now);
+                self.strike(proxy, id);
             }
         } else {
             // Traffic came through, whatever the target thought of it: the row of failures is broken.
             self.fleet.cold_mut(proxy).strikes.clear();
         }
-        if request.result == egress_protocol::lease::ReportResult::Success {
+        if request.result == ReportResult::Success {
             self.trust(proxy);
             self.forgive(proxy, &target);
         }
@@ -73,7 +73,7 @@ impl Book {
     }
 
     /// A failing report: three in a row from distinct leases put the proxy last and ask for a probe.
-    fn strike(&mut self, proxy: u32, lease: LeaseId, now: Timestamp) {
+    fn strike(&mut self, proxy: u32, lease: LeaseId) {
         let cold = self.fleet.cold_mut(proxy);
         if !cold.strikes.contains(&lease) {
             cold.strikes.push(lease);
@@ -83,7 +83,6 @@ impl Book {
         }
         cold.strikes.clear();
         let key = cold.key.clone();
-        cold.distrusted_since.get_or_insert(now);
         self.effects.probes.push(key);
         if !self.fleet.hot(proxy).distrusted {
             self.fleet.hot_mut(proxy).distrusted = true;

@@ -1,0 +1,355 @@
+//! The lease broker: the one actor that decides about leases, round the pure [`crate::book`].
+//!
+//! - *supervised by* the root, as a singleton; *supervises* nothing
+//! - *receives* what proxies' actors publish, and what the HTTP layer asks on behalf of crawlers ([`BrokerMessage`]);
+//!   *sends* `Append` and `Load` to the lease journal, `Republish` to the directory, `ProbeNow` to proxies' actors
+//! - *states*: one; a start loads what the journal kept, and its leases hold their places before their proxies are
+//!   published again
+//! - *failure policy*: a crash loses nothing that was answered, since every entry is in the journal's mailbox before the
+//!   answer leaves. A journal that takes nothing is a 503 and a restart from what it kept.
+//!
+//! What must stay true: an answer leaves after its entries; a grant whose asker is gone is released at once.
+
+mod busiest;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use egress_protocol::Reply;
+use egress_protocol::lease::{
+    BrokerMessage, Caller, Entry, GrantRequest, JOURNAL_ID, JournalMessage, LeaseError, LeaseView, ProxyList, ReportRequest, ReportResult,
+};
+use egress_protocol::message::Message;
+use egress_protocol::metrics::{Reason, Report};
+use egress_protocol::proxies::{self, ProxiesMessage};
+use egress_protocol::proxy::ProxyMessage;
+use egress_supervision::{Actor, Address, Context, Failure, Timer};
+use rand::rngs::StdRng;
+use rand::{Rng, RngCore, SeedableRng};
+use serde_json::json;
+
+use crate::book::{Book, BookSettings, Entropy, LeaseWalk, ProxyWalk, Reported};
+use busiest::{Busiest, Name};
+
+/// How often time alone is looked at while leases run, and while none does.
+const TICK: Duration = Duration::from_millis(20);
+const IDLE_TICK: Duration = Duration::from_millis(200);
+/// A start that gets no answer from the journal in this time is a crash.
+const LOAD_TIMEOUT: Duration = Duration::from_secs(10);
+const REPUBLISH_EVERY: Duration = Duration::from_secs(1);
+
+/// What the broker needs to know.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct BrokerArgs {
+    /// The limits of leases.
+    pub settings: BookSettings,
+}
+
+/// What the broker tells itself.
+#[derive(Debug)]
+pub enum BrokerInternal {
+    /// Time passed.
+    Tick,
+    /// The last bite of expiry left something.
+    More,
+    /// The directory was not up: ask again.
+    Republish,
+    /// Go on with a page.
+    Proxies(Box<ProxyWalk>, Reply<ProxyList>),
+    /// Go on with a page.
+    Leases(Box<LeaseWalk>, Reply<(Vec<LeaseView>, Option<String>)>),
+}
+
+impl Message for BrokerInternal {
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Tick => "Tick",
+            Self::More => "More",
+            Self::Republish => "Republish",
+            Self::Proxies(..) => "ContinueListProxies",
+            Self::Leases(..) => "ContinueListLeases",
+        }
+    }
+}
+
+/// The actor `lease-broker`. See the module's documentation.
+#[derive(Debug)]
+pub struct BrokerActor {
+    book: Book,
+    journal: Address<JournalMessage>,
+    /// Seeded by the system; nobody can predict what it gives (LS-5).
+    random: StdRng,
+    busiest: Busiest,
+    /// Some published proxy needs credentials.
+    credentialed: bool,
+    warned: bool,
+    tick: Option<Timer>,
+    republish: Option<Timer>,
+}
+
+impl Actor for BrokerActor {
+    type Message = BrokerMessage;
+    type Internal = BrokerInternal;
+    type Args = BrokerArgs;
+    const KIND: &'static str = "leaseBroker";
+
+    async fn start(ctx: &Context<Self>, args: BrokerArgs) -> Result<Self, Failure> {
+        let journal = ctx.system().address::<JournalMessage>(JOURNAL_ID);
+        let kept = journal.call(LOAD_TIMEOUT, |reply_to| JournalMessage::Load { reply_to }).await;
+        let kept = kept.map_err(|error| Failure::new(format!("the lease journal did not hand over what it kept: {error}")))?;
+        let mut broker = Self {
+            book: Book::restore(args.settings, *kept, ctx.now()),
+            journal,
+            random: StdRng::from_os_rng(),
+            busiest: Busiest::default(),
+            credentialed: false,
+            warned: false,
+            tick: None,
+            republish: None,
+        };
+        broker.settle(ctx)?;
+        broker.ask_for_proxies(ctx);
+        broker.wind(ctx);
+        Ok(broker)
+    }
+
+    fn handle(&mut self, ctx: &Context<Self>, message: BrokerMessage) -> Result<(), Failure> {
+        let now = ctx.now();
+        match message {
+            BrokerMessage::Grant { request, caller, reply_to } => return self.grant(ctx, &request, &caller, reply_to),
+            BrokerMessage::Release { id, caller, reply_to } => {
+                let ended = self.book.release(id, &caller, now);
+                tracing::debug!(ended, "lease released");
+                return self.answer(ctx, Ok(()), reply_to);
+            }
+            BrokerMessage::Renew { id, ttl, caller, reply_to } => {
+                let renewed = self.book.renew(id, ttl, &caller, now);
+                if let Ok(view) = &renewed {
+                    tracing::debug!(fence = view.record.fence, until = %view.expires_at, "lease renewed");
+                }
+                return self.answer(ctx, renewed, reply_to);
+            }
+            BrokerMessage::Report { id, request, caller, reply_to } => {
+                let reported = self.book.report(id, &request, &caller, now);
+                if let Ok(reported) = &reported {
+                    self.count_report(ctx, &request, reported);
+                }
+                return self.answer(ctx, reported.map(|reported| reported.answer), reply_to);
+            }
+            BrokerMessage::Get { id, caller, reply_to } => {
+                let found = self.book.get(id, &caller, now);
+                return self.answer(ctx, found, reply_to);
+            }
+            BrokerMessage::Cordon { key, request, caller, reply_to } => {
+                let cordoned = self.book.cordon(&key, &request, &caller, now);
+                tracing::debug!(proxy = %key, target = request.target.as_deref(), done = cordoned.is_ok(), "proxy cordoned");
+                return self.answer(ctx, cordoned, reply_to);
+            }
+            BrokerMessage::Uncordon { key, target, caller, reply_to } => {
+                let lifted = self.book.uncordon(&key, target.as_ref(), &caller);
+                tracing::debug!(proxy = %key, target = target.as_deref(), done = lifted.is_ok(), "cordon lifted");
+                return self.answer(ctx, lifted, reply_to);
+            }
+            BrokerMessage::Publish { proxy } => {
+                self.credentialed |= proxy.credentials.is_some();
+                self.book.publish(proxy, now);
+            }
+            BrokerMessage::Withdraw { key, uid } => self.book.withdraw(&key, &uid, now),
+            BrokerMessage::ProbePassed { key, uid } => self.book.probe_passed(&key, &uid),
+            BrokerMessage::ListProxies { filter, after, limit, caller, reply_to } => {
+                self.list_proxies(ctx, Box::new(ProxyWalk::new(*filter, after, limit, caller)), reply_to);
+            }
+            BrokerMessage::ListLeases { filter, after, limit, caller, reply_to } => {
+                self.list_leases(ctx, Box::new(LeaseWalk::new(filter, after, limit, caller)), reply_to);
+            }
+            // Whoever asked and left needs no answer.
+            BrokerMessage::GetProxy { key, caller, reply_to } => drop(reply_to.send(self.book.proxy(&key, &caller))),
+            BrokerMessage::Explain { request, caller, reply_to } => drop(reply_to.send(self.book.explain(&request, &caller))),
+            BrokerMessage::Stats { reply_to } => drop(reply_to.send(self.book.stats())),
+        }
+        self.settle(ctx)
+    }
+
+    fn handle_internal(&mut self, ctx: &Context<Self>, message: BrokerInternal) -> Result<(), Failure> {
+        match message {
+            BrokerInternal::Tick => {
+                self.advance(ctx);
+                self.wind(ctx);
+            }
+            BrokerInternal::More => self.advance(ctx),
+            BrokerInternal::Republish => self.ask_for_proxies(ctx),
+            BrokerInternal::Proxies(walk, reply_to) => self.list_proxies(ctx, walk, reply_to),
+            BrokerInternal::Leases(walk, reply_to) => self.list_leases(ctx, walk, reply_to),
+        }
+        self.settle(ctx)
+    }
+
+    fn describe(&self) -> serde_json::Value {
+        json!({
+            "store": "memory",
+            "durable": false,
+            "proxies": self.book.proxies(),
+            "activeLeases": self.book.active_leases(),
+            "selectorsKept": self.book.indexes(),
+            "targetsSuspect": self.book.suspect_targets(),
+        })
+    }
+}
+
+impl BrokerActor {
+    fn grant(
+        &mut self,
+        ctx: &Context<Self>,
+        request: &GrantRequest,
+        caller: &Caller,
+        reply_to: Reply<Result<LeaseView, LeaseError>>,
+    ) -> Result<(), Failure> {
+        if reply_to.is_closed() {
+            return Ok(());
+        }
+        if caller.anonymous && self.credentialed && !self.warned {
+            self.warned = true;
+            tracing::warn!(
+                "WARNING: proxies that need credentials are never granted while the API has no token: set DISCOVERY_TOKEN or --discovery-token-file"
+            );
+        }
+        let mut entropy = Entropy { id: [0; 16], spread: self.random.random() };
+        self.random.fill_bytes(&mut entropy.id);
+        let granted = self.book.grant(request, caller, entropy, ctx.now());
+        match &granted {
+            Ok(view) => {
+                ctx.metrics().lease_grants.inc();
+                let proxy = view.proxy.proxy();
+                tracing::debug!(
+                    fence = view.record.fence,
+                    namespace = &*proxy.namespace,
+                    name = &*proxy.name,
+                    owner = request.owner.as_deref(),
+                    target = request.target.as_deref(),
+                    "lease granted"
+                );
+            }
+            Err(error) => {
+                let code = error.code();
+                if matches!(error, LeaseError::Refused(_)) {
+                    ctx.metrics().lease_refusals.get_or_create(&Reason { reason: code.as_str() }).inc();
+                }
+                tracing::debug!(reason = code.as_str(), owner = request.owner.as_deref(), target = request.target.as_deref(), "lease refused");
+            }
+        }
+        let id = granted.as_ref().ok().map(|view| view.record.id);
+        match self.settle(ctx) {
+            Ok(()) => {
+                if let (Err(_), Some(id)) = (reply_to.send(granted), id) {
+                    self.book.release(id, caller, ctx.now());
+                    tracing::debug!("lease released, nobody waits for its grant");
+                    return self.settle(ctx);
+                }
+                Ok(())
+            }
+            Err(failure) => {
+                drop(reply_to.send(Err(LeaseError::StoreUnavailable)));
+                Err(failure)
+            }
+        }
+    }
+
+    /// Answers after the journal has what was done.
+    fn answer<T>(&mut self, ctx: &Context<Self>, answer: Result<T, LeaseError>, reply_to: Reply<Result<T, LeaseError>>) -> Result<(), Failure> {
+        let settled = self.settle(ctx);
+        let answer = if settled.is_ok() { answer } else { Err(LeaseError::StoreUnavailable) };
+        // Whoever asked and left can ask again: all of these may be repeated.
+        drop(reply_to.send(answer));
+        settled
+    }
+
+    /// Sends out what the book left to do. An error means that the journal has not what the book has.
+    fn settle(&mut self, ctx: &Context<Self>) -> Result<(), Failure> {
+        let effects = self.book.take_effects();
+        for entry in &effects.entries {
+            if let Entry::Ended { ending, .. } = entry
+                && ending.reason == "deleted"
+            {
+                tracing::debug!(reason = ending.reason, "lease revoked");
+            }
+        }
+        if !effects.entries.is_empty() {
+            let sent = self.journal.send(JournalMessage::Append { entries: effects.entries });
+            sent.map_err(|error| Failure::new(format!("the lease journal took nothing: {error}")))?;
+        }
+        for key in effects.probes {
+            tracing::debug!(proxy = %key, "three failing reports in a row, probing");
+            // One that is down probes when it is back.
+            let _ = ctx.system().address::<ProxyMessage>(&key.actor_id()).send(ProxyMessage::ProbeNow);
+        }
+        Ok(())
+    }
+
+    fn advance(&mut self, ctx: &Context<Self>) {
+        if self.book.advance(ctx.now()) {
+            ctx.tell(BrokerInternal::More);
+        }
+        ctx.metrics().targets_suspect.set(i64::try_from(self.book.suspect_targets()).unwrap_or(i64::MAX));
+    }
+
+    fn wind(&mut self, ctx: &Context<Self>) {
+        let after = if self.book.active_leases() > 0 { TICK } else { IDLE_TICK };
+        self.tick = Some(ctx.after(after, BrokerInternal::Tick));
+    }
+
+    /// The book knows no proxy: have all of them published again.
+    fn ask_for_proxies(&mut self, ctx: &Context<Self>) {
+        let directory = ctx.system().address::<ProxiesMessage>(proxies::ACTOR_ID);
+        let asked = directory.send(ProxiesMessage::Republish).is_ok();
+        self.republish = (!asked).then(|| ctx.after(REPUBLISH_EVERY, BrokerInternal::Republish));
+    }
+
+    fn list_proxies(&self, ctx: &Context<Self>, mut walk: Box<ProxyWalk>, reply_to: Reply<ProxyList>) {
+        match self.book.walk_proxies(&mut walk) {
+            _ if reply_to.is_closed() => {}
+            Some(page) => drop(reply_to.send(page)),
+            None => ctx.tell(BrokerInternal::Proxies(walk, reply_to)),
+        }
+    }
+
+    fn list_leases(&self, ctx: &Context<Self>, mut walk: Box<LeaseWalk>, reply_to: Reply<(Vec<LeaseView>, Option<String>)>) {
+        match self.book.walk_leases(&mut walk, ctx.now()) {
+            _ if reply_to.is_closed() => {}
+            Some(page) => drop(reply_to.send(page)),
+            None => ctx.tell(BrokerInternal::Leases(walk, reply_to)),
+        }
+    }
+
+    fn count_report(&mut self, ctx: &Context<Self>, request: &ReportRequest, reported: &Reported) {
+        let result = request.result.as_str();
+        tracing::debug!(
+            result,
+            target = reported.target.as_deref(),
+            counted = reported.answer.counted,
+            detail = request.message.as_deref(),
+            "lease reported"
+        );
+        let family = &ctx.metrics().lease_reports;
+        let target = match &reported.target {
+            None => String::new(),
+            Some(target) => match self.busiest.count(target) {
+                Name::Own => target.to_string(),
+                Name::Other => "other".to_owned(),
+                Name::OwnInsteadOf(old) => {
+                    self.forget_series(ctx, &old);
+                    target.to_string()
+                }
+            },
+        };
+        family.get_or_create(&Report { provider: reported.provider.to_string(), target, result }).inc();
+    }
+
+    fn forget_series(&self, ctx: &Context<Self>, target: &Arc<str>) {
+        for provider in self.book.providers() {
+            for result in ReportResult::ALL {
+                let series = Report { provider: provider.to_string(), target: target.to_string(), result: result.as_str() };
+                ctx.metrics().lease_reports.remove(&series);
+            }
+        }
+    }
+}
