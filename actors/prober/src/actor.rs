@@ -6,13 +6,12 @@
 //!   `Forget` to the judge
 //! - states: waiting for a slot (one timer) or probing (one task). Both carry a serial, so that a late tick or result of
 //!   an old configuration is ignored. Urgent: probing each second until the threshold decides or a probe passes.
-//! - failure policy: a crash forgets the streak, never the verdict or the target: both are in [`ProberArgs`]. A change of
-//!   verdict is told to the proxy's actor, which writes it; what is lost is told again by the next result.
+//! - failure policy: a crash forgets the streak, never the verdict or the target: both are in [`ProberArgs`]. A message
+//!   to an actor that is down is lost; the next result says the same again.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use egress_protocol::Timestamp;
 use egress_protocol::judge::{self, JudgeMessage, Suspicion};
 use egress_protocol::message::Message;
@@ -23,22 +22,25 @@ use egress_supervision::{Actor, Address, ChildSpec, Context, Failure, Task, Time
 use http::Uri;
 
 use crate::hysteresis::{Hysteresis, Thresholds};
+use crate::judge::Evidence;
 use crate::probe::{OwnFault, probe};
 use crate::schedule::{Schedule, URGENT_EVERY};
 use crate::settings::ProbeSettings;
+use crate::targets::Slot;
 
-/// What a prober is started from, each time. The target is kept up to date by the prober itself: the last `Configure`,
-/// with the verdict that stands as its `prior` (HE-2: a restart changes no verdict).
+/// What a prober is started from, each time.
 #[derive(Debug, Clone)]
 pub struct ProberArgs {
-    target: Arc<ArcSwap<ProbeTarget>>,
+    /// What to probe, the verdict that stands as its `prior` (HE-2: a restart changes no verdict).
+    target: Slot,
     settings: Arc<ProbeSettings>,
 }
 
-/// A prober as the child of its proxy's actor.
+/// A prober as the child of its proxy's actor. When there is one of that id already, which cannot be told because it is
+/// starting or waits for its restart, it takes this target over before its next probe.
 pub fn spec(target: Arc<ProbeTarget>, settings: Arc<ProbeSettings>) -> ChildSpec<ProberActor> {
     let id = actor_id(&target.key);
-    ChildSpec::retried(id, ProberArgs { target: Arc::new(ArcSwap::new(target)), settings })
+    ChildSpec::retried(id, ProberArgs { target: settings.targets.place(target), settings })
 }
 
 /// What a prober tells itself.
@@ -103,7 +105,7 @@ impl Actor for ProberActor {
     const KIND: &'static str = "prober";
 
     async fn start(ctx: &Context<Self>, args: ProberArgs) -> Result<Self, Failure> {
-        let target = args.target.load_full();
+        let target = args.target.load();
         let mut prober = Self {
             proxy: ctx.system().address(&target.key.actor_id()),
             judge: ctx.system().address(judge::ACTOR_ID),
@@ -136,7 +138,14 @@ impl Actor for ProberActor {
 
     fn handle_internal(&mut self, ctx: &Context<Self>, message: ProberInternal) -> Result<(), Failure> {
         match message {
-            ProberInternal::Tick { serial } if serial == self.serial => self.begin(ctx),
+            ProberInternal::Tick { serial } if serial == self.serial => {
+                let target = self.args.target.load();
+                if target.epoch == self.target.epoch && target.uid == self.target.uid {
+                    self.begin(ctx);
+                } else {
+                    self.configure(ctx, target);
+                }
+            }
             ProberInternal::Ended { serial, started_at, ended_at, outcome } if serial == self.serial => {
                 self.probing = None;
                 match outcome {
@@ -169,8 +178,9 @@ impl Actor for ProberActor {
 
     /// The proxy lost its host or is gone: its series leave (HE-2). A crash does not come here, so a restart keeps them.
     async fn stopping(&mut self, ctx: &Context<Self>) {
+        (self.timer, self.probing) = (None, None);
         ctx.metrics().forget_proxy(&self.target.key);
-        self.forget_at_judge();
+        let _ = self.judge.send(JudgeMessage::Forget { key: self.target.key.clone(), uid: self.target.uid.clone() });
     }
 }
 
@@ -236,7 +246,7 @@ impl ProberActor {
         let target = Arc::clone(&self.target);
         let was_healthy = self.hysteresis.verdict() == Some(true);
         let passed = outcome.passed();
-        let judgement = self.hysteresis.observe(passed, started_at, Thresholds::from(&target.health_check));
+        let judgement = self.hysteresis.observe(Evidence::from(&outcome), started_at, Thresholds::from(&target.health_check));
         if judgement.flipped {
             self.remember();
         }
@@ -315,7 +325,7 @@ impl ProberActor {
 
     /// Keeps the verdict for the next incarnation.
     fn remember(&self) {
-        self.args.target.store(Arc::new(ProbeTarget { prior: self.hysteresis.verdict(), ..(*self.target).clone() }));
+        self.args.target.remember(&self.target, self.hysteresis.verdict());
     }
 
     fn measure(&self, ctx: &Context<Self>, outcome: &ProbeOutcome) {
@@ -329,10 +339,6 @@ impl ProberActor {
                 let _ = metrics.healthcheck_failures.get_or_create(&ProxyReason { proxy, reason: failure.as_str() }).inc();
             }
         }
-    }
-
-    fn forget_at_judge(&self) {
-        let _ = self.judge.send(JudgeMessage::Forget { key: self.target.key.clone(), uid: self.target.uid.clone() });
     }
 }
 

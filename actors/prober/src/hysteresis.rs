@@ -1,10 +1,13 @@
 //! What results mean (HE-2, HE-9): pure.
 //!
 //! The first result decides only while nothing is known; after that a verdict falls to so many results in a row that
-//! contradict it. While the check URL is suspect, failures decide nothing and what they decided is taken back.
+//! contradict it. While the check URL is suspect, failures that may be the target's count for nothing, and what they
+//! decided is taken back; a proxy that fails by itself still falls.
 
 use egress_protocol::Timestamp;
 use egress_protocol::resource::HealthCheck;
+
+use crate::judge::Evidence;
 
 /// Results in a row that it takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +44,7 @@ pub struct Hysteresis {
     fell: Option<Fall>,
 }
 
-/// The failure that made the verdict False, and what stood before.
+/// The failure on the target's side that made the verdict False, and what stood before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Fall {
     started_at: Timestamp,
@@ -70,13 +73,13 @@ impl Hysteresis {
     }
 
     /// Takes a result of a probe that began at `started_at`.
-    pub fn observe(&mut self, passed: bool, started_at: Timestamp, thresholds: Thresholds) -> Judgement {
-        if self.held {
-            if !passed {
-                return self.judgement(false);
-            }
-            self.release();
+    pub fn observe(&mut self, evidence: Evidence, started_at: Timestamp, thresholds: Thresholds) -> Judgement {
+        match evidence {
+            Evidence::Passed => self.release(),
+            Evidence::TargetSide if self.held => return self.judgement(false),
+            Evidence::TargetSide | Evidence::ProxySide => {}
         }
+        let passed = evidence == Evidence::Passed;
         let flipped = match self.verdict {
             None => true,
             Some(verdict) if verdict == passed => {
@@ -89,14 +92,14 @@ impl Hysteresis {
             }
         };
         if flipped {
-            self.fell = (!passed).then_some(Fall { started_at, before: self.verdict });
+            self.fell = (evidence == Evidence::TargetSide).then_some(Fall { started_at, before: self.verdict });
             self.verdict = Some(passed);
             self.contradicting = 0;
         }
         self.judgement(flipped)
     }
 
-    /// The check URL is suspect since then: verdicts are held, and one that fell to a failure since then is restored.
+    /// The check URL is suspect since then: verdicts are held, and one that fell to it since then is restored.
     pub fn hold(&mut self, since: Timestamp) {
         self.held = true;
         self.contradicting = 0;
@@ -133,12 +136,16 @@ mod tests {
         Timestamp::from_millis(i64::try_from(n).unwrap() * 1000)
     }
 
+    fn result(passed: bool) -> Evidence {
+        if passed { Evidence::Passed } else { Evidence::TargetSide }
+    }
+
     fn run(mut state: Hysteresis, results: &[bool]) -> Vec<(bool, bool)> {
         results
             .iter()
             .enumerate()
             .map(|(n, passed)| {
-                let judgement = state.observe(*passed, at(n), T);
+                let judgement = state.observe(result(*passed), at(n), T);
                 (judgement.healthy, judgement.flipped)
             })
             .collect()
@@ -167,26 +174,39 @@ mod tests {
     fn a_hold_restores_what_fell_since_then() {
         let mut state = Hysteresis::new(Some(true));
         for n in 1..=3 {
-            state.observe(false, at(n), T);
+            state.observe(Evidence::TargetSide, at(n), T);
         }
         assert_eq!(state.verdict(), Some(false));
         let mut early = state;
         state.hold(at(1));
         assert_eq!(state.verdict(), Some(true));
         for n in 4..20 {
-            assert_eq!(state.observe(false, at(n), T), Judgement { healthy: true, flipped: false, contradicting: 0 });
+            assert_eq!(state.observe(Evidence::TargetSide, at(n), T), Judgement { healthy: true, flipped: false, contradicting: 0 });
         }
         state.release();
-        assert_eq!(state.observe(false, at(20), T), Judgement { healthy: true, flipped: false, contradicting: 1 });
+        assert_eq!(state.observe(Evidence::TargetSide, at(20), T), Judgement { healthy: true, flipped: false, contradicting: 1 });
         early.hold(at(4));
         assert_eq!(early.verdict(), Some(false));
 
         let mut new = Hysteresis::new(None);
-        new.observe(false, at(5), T);
+        new.observe(Evidence::TargetSide, at(5), T);
         new.hold(at(4));
         assert_eq!(new.verdict(), None, "the URL said nothing about it");
-        assert_eq!(new.observe(true, at(9), T), Judgement { healthy: true, flipped: true, contradicting: 0 });
+        assert_eq!(new.observe(Evidence::Passed, at(9), T), Judgement { healthy: true, flipped: true, contradicting: 0 });
         assert!(!new.held(), "a pass ends the hold");
+    }
+
+    /// HE-9, M8: a proxy that fails by itself falls although the URL is suspect, and stays down.
+    #[test]
+    fn a_hold_does_not_cover_what_the_proxy_does_wrong() {
+        let mut state = Hysteresis::new(Some(true));
+        state.hold(at(0));
+        state.observe(Evidence::ProxySide, at(1), T);
+        state.observe(Evidence::TargetSide, at(2), T);
+        state.observe(Evidence::ProxySide, at(3), T);
+        assert_eq!(state.observe(Evidence::ProxySide, at(4), T), Judgement { healthy: false, flipped: true, contradicting: 0 });
+        state.hold(at(0));
+        assert_eq!(state.verdict(), Some(false));
     }
 
     proptest! {
@@ -204,7 +224,7 @@ mod tests {
             let mut state = Hysteresis::new(prior);
             let (mut verdict, mut since_change): (Option<bool>, Vec<bool>) = (prior, Vec::new());
             for (n, passed) in results.into_iter().enumerate() {
-                let judgement = state.observe(passed, at(n), thresholds);
+                let judgement = state.observe(result(passed), at(n), thresholds);
                 since_change.push(passed);
                 let streak = since_change.iter().rev().take_while(|r| **r == passed).count();
                 let needed = usize::try_from(if passed { success } else { failure }).unwrap();

@@ -15,12 +15,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use egress_protocol::judge::Suspicion;
+use egress_protocol::prober::ProbeOutcome;
 use egress_protocol::{ObjectKey, Timestamp, Uid};
 
 /// The fewest failing proxies that can put a URL under suspicion.
 pub const FEWEST: usize = 3;
 
-/// What a result says of the URL.
+/// What a result says of the URL and of its proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Evidence {
     /// It answers.
@@ -29,6 +30,16 @@ pub enum Evidence {
     TargetSide,
     /// It failed on the proxy's side: that says nothing about the URL.
     ProxySide,
+}
+
+impl From<&ProbeOutcome> for Evidence {
+    fn from(outcome: &ProbeOutcome) -> Self {
+        match outcome {
+            ProbeOutcome::Passed { .. } => Self::Passed,
+            ProbeOutcome::Failed { target_side: true, .. } => Self::TargetSide,
+            ProbeOutcome::Failed { target_side: false, .. } => Self::ProxySide,
+        }
+    }
 }
 
 /// A result.

@@ -47,15 +47,9 @@ impl Actor for JudgeActor {
     fn handle(&mut self, ctx: &Context<Self>, message: JudgeMessage) -> Result<(), Failure> {
         match message {
             JudgeMessage::Observed { key, uid, url, provider, was_healthy, is_healthy, started_at, ended_at, interval, outcome } => {
-                let (evidence, egress_ip) = match outcome {
-                    ProbeOutcome::Passed { egress_ip, .. } => (Evidence::Passed, egress_ip),
-                    ProbeOutcome::Failed { target_side: true, .. } => (Evidence::TargetSide, None),
-                    ProbeOutcome::Failed { target_side: false, .. } => (Evidence::ProxySide, None),
-                };
-                if let Some(provider) = provider
-                    && evidence == Evidence::Passed
-                {
-                    self.see_egress(ctx, &key, &provider, egress_ip);
+                let evidence = Evidence::from(&outcome);
+                if let (Some(provider), ProbeOutcome::Passed { egress_ip, .. }) = (&provider, &outcome) {
+                    self.see_egress(ctx, &key, provider, *egress_ip);
                 }
                 let seen = Observation { key, uid, url, was_healthy, is_healthy, started_at, ended_at, interval, evidence };
                 let effects = self.judge.observe(&seen);

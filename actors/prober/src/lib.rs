@@ -19,6 +19,7 @@ pub mod probe;
 pub mod resolve;
 pub mod schedule;
 pub mod settings;
+mod targets;
 
 pub use actor::{ProberActor, spec};
 pub use guard::{Guard, GuardPolicy};

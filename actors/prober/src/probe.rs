@@ -147,7 +147,9 @@ fn tls_words(error: &rustls::Error) -> String {
         rustls::Error::InvalidCertificate(Bad::NotValidYet | Bad::NotValidYetContext { .. }) => {
             "the certificate is not valid yet".to_owned()
         }
-        rustls::Error::InvalidCertificate(Bad::UnknownIssuer) => "the certificate's issuer is not trusted".to_owned(),
+        rustls::Error::InvalidCertificate(Bad::UnknownIssuer | Bad::BadSignature) => {
+            "the certificate is not signed by a trusted issuer".to_owned()
+        }
         rustls::Error::InvalidCertificate(Bad::NotValidForName | Bad::NotValidForNameContext { .. }) => {
             "the certificate is for another name".to_owned()
         }

@@ -10,6 +10,7 @@ use rustls::ClientConfig;
 use crate::guard::Guard;
 use crate::resolve::Resolver;
 use crate::schedule::Ramp;
+use crate::targets::Targets;
 
 /// Built once; probers hold an `Arc` of it.
 #[derive(Debug)]
@@ -22,13 +23,21 @@ pub struct ProbeSettings {
     pub resolver: Resolver,
     /// Bounds first probes (HE-6).
     pub ramp: Ramp,
+    pub(crate) targets: Targets,
     complaint: AtomicI64,
 }
 
 impl ProbeSettings {
     /// With the system's resolver and the ramp of HE-6.
     pub fn new(tls: Arc<ClientConfig>, guard: Guard) -> Self {
-        Self { tls, guard, resolver: Resolver::system(), ramp: Ramp::default(), complaint: AtomicI64::new(i64::MIN) }
+        Self {
+            tls,
+            guard,
+            resolver: Resolver::system(),
+            ramp: Ramp::default(),
+            targets: Targets::default(),
+            complaint: AtomicI64::new(i64::MIN),
+        }
     }
 
     /// The same with another resolver; for tests.

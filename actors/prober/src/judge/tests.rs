@@ -151,7 +151,7 @@ fn a_pass_in_between_clears_the_url() {
 fn failures_far_apart_are_not_one_outage() {
     let mut world = World::of(3);
     world.see(0, Evidence::TargetSide, 1_000, (true, true));
-    world.see(1, Evidence::TargetSide, 2_000, (true, true));
+    world.see(1, Evidence::TargetSide, 3_000, (true, true));
     assert_eq!(world.see(2, Evidence::TargetSide, 22_050, (true, true)), []);
     assert!(!world.see(0, Evidence::TargetSide, 22_060, (true, true)).is_empty());
 }
