@@ -11,4 +11,4 @@ mod allow;
 mod special;
 
 pub use allow::AllowList;
-pub use special::{globally_reachable, is_link_local_or_metadata, special_purpose};
+pub use special::{embedded_ipv4, globally_reachable, is_link_local_or_metadata, special_purpose};

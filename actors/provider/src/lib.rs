@@ -1,1 +1,12 @@
 //! The provider actor: order per instance, deadlines, admission and measurement round a backend.
+//!
+//! - [`Backend`] is the seam that every backend implements
+//! - `queue` decides which call may run: pure
+//! - [`ProviderActor`] (`provider/<entry>`) runs one backend; [`ProvidersActor`] (`providers`) has one child per entry
+
+mod backend;
+
+pub use backend::{Backend, BackendError, Call, Location, Subject};
+
+/// How long a create whose caller has its answer may go on to remove what it made (PC-23).
+pub const CLEANUP_BUDGET: std::time::Duration = std::time::Duration::from_secs(10);

@@ -110,6 +110,16 @@ fn embedded(ip: Ipv6Addr) -> [Option<Ipv4Addr>; 2] {
     }
 }
 
+/// The IPv4 addresses that `ip` carries, if it is one of those forms: whoever connects to it may end up there.
+pub fn embedded_ipv4(ip: IpAddr) -> impl Iterator<Item = Ipv4Addr> {
+    match ip {
+        IpAddr::V4(_) => [None, None],
+        IpAddr::V6(ip) => embedded(ip),
+    }
+    .into_iter()
+    .flatten()
+}
+
 fn special_v4(ip: Ipv4Addr) -> Option<&'static str> {
     SPECIAL_V4.iter().find(|(base, prefix, _)| in_v4(ip, *base, *prefix)).and_then(|(_, _, name)| *name)
 }

@@ -1,0 +1,60 @@
+//! One forward proxy: CONNECT tunnels and absolute-form HTTP/1.1, parsed by hyper.
+//!
+//! A client's connection is one task of its listener's task, which belongs to the [`Instance`]: dropping that ends them
+//! all. What must stay true: a target is judged by the address that is then connected to, looked up once (`dial`); nothing
+//! a client or target sends ends anything but its own connection; an idle tunnel holds no buffer.
+//!
+//! `listener` accepts and bounds · `connection` serves one client · `forward` answers one request · `dial` looks up, judges
+//! and connects · `guard` decides what may be reached · `relay` moves a tunnel's bytes · `activity` knows what is idle ·
+//! `headers` drops what is not the target's business · `answer` says no.
+
+mod activity;
+mod answer;
+mod connection;
+mod dial;
+mod forward;
+mod guard;
+mod headers;
+mod listener;
+mod relay;
+mod resolve;
+
+#[cfg(test)]
+mod tests;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use ipnet::IpNet;
+
+pub(crate) use guard::{Guard, OwnAddresses, interface_addresses};
+pub(crate) use listener::{Instance, listen};
+pub use resolve::{Resolve, SystemResolver};
+
+use crate::config::{Faults, Limits};
+
+/// Who an instance is, in logs and answers.
+#[derive(Debug, Clone)]
+pub(crate) struct Identity {
+    /// The configured provider.
+    pub provider: Arc<str>,
+    /// The instance's name.
+    pub instance: Arc<str>,
+    /// `NAMESPACE/NAME` of its Proxy.
+    pub proxy: Arc<str>,
+}
+
+/// What an instance is run with.
+pub(crate) struct Settings {
+    pub identity: Identity,
+    pub limits: Limits,
+    pub allowed_clients: Vec<IpNet>,
+    pub guard: Guard,
+    pub resolver: Arc<dyn Resolve>,
+    /// Outgoing connections are bound to it.
+    pub source: Option<IpAddr>,
+    pub faults: Option<Faults>,
+    /// Requests seen, for `refuseAfter`.
+    pub requests: AtomicU64,
+}
