@@ -20,9 +20,6 @@ pub use local::{FaultKnobs, LocalBlock};
 /// How many creates an entry runs at once per location unless it says otherwise (OP-23).
 pub const DEFAULT_MAX_CONCURRENT_CREATES: u32 = 4;
 
-/// The keys of an entry beside its block.
-const ENTRY_KEYS: [&str; 3] = ["name", "type", "maxConcurrentCreates"];
-
 /// The content of a providers file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProvidersConfig {
@@ -231,12 +228,6 @@ fn entry(item: &Node, before: &[ProviderEntry], types: &[&Type], sink: &mut Sink
 /// SHA-256 over the entry as JSON, whose maps are in the order of their keys.
 fn fingerprint(entry: &serde_json::Value) -> String {
     data_encoding::HEXLOWER.encode(&Sha256::digest(entry.to_string().as_bytes()))
-}
-
-/// Every key of the file with its default, for the documents' test.
-#[cfg(test)]
-pub(crate) fn documented_keys() -> Vec<&'static str> {
-    ENTRY_KEYS.into_iter().chain(local::KEYS).chain(local::FAULT_KEYS).collect()
 }
 
 #[cfg(test)]

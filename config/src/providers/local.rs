@@ -14,25 +14,6 @@ use crate::yaml::Node;
 
 pub(super) static TYPE: Type = Type { name: "local", block_required: false, read };
 
-/// The keys of the block.
-#[cfg(test)]
-pub(super) const KEYS: [&str; 10] = [
-    "listenAddresses",
-    "sourceAddresses",
-    "allowedClients",
-    "insecureOpenProxy",
-    "allowedTargets",
-    "maxConnections",
-    "maxHeaderBytes",
-    "connectTimeout",
-    "idleTimeout",
-    "faults",
-];
-
-/// The keys of one item of `faults`.
-#[cfg(test)]
-pub(super) const FAULT_KEYS: [&str; 7] = ["proxies", "latency", "refuseAfter", "proxyAuth", "resetRatio", "failRatio", "createError"];
-
 /// What an entry of type `local` says.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LocalBlock {

@@ -1,0 +1,187 @@
+//! The settings of a running process, validated.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use egress_protocol::InstallationId;
+use egress_protocol::net::AllowList;
+
+use crate::providers::ProvidersConfig;
+use crate::tokens::Tokens;
+
+/// What `standalone` runs with (OP-27). Files that were named have been read once and found good.
+#[derive(Debug, Clone)]
+pub struct StandaloneSettings {
+    /// Where the objects come from.
+    pub objects: Objects,
+    /// The entries of `--providers-config`, or the built-in one.
+    pub providers: ProvidersConfig,
+    /// The file they came from.
+    pub providers_file: Option<PathBuf>,
+    /// `--state`.
+    pub state: PathBuf,
+    /// `--discovery-bind-address`.
+    pub discovery: BindAddress,
+    /// Who may call.
+    pub tokens: TokenSource,
+    /// `--debug-bind-address`; `None` is off.
+    pub debug: Option<BindAddress>,
+    /// `--metrics-bind-address`; `None` is off.
+    pub metrics: Option<BindAddress>,
+    /// `--health-probe-bind-address`; `None` is off.
+    pub health: Option<BindAddress>,
+    /// `--installation-id`; `None`: the one of the state folder.
+    pub installation: Option<InstallationId>,
+    /// How often backends are asked (OP-10).
+    pub polls: PollSettings,
+    /// How leases are granted.
+    pub leases: LeaseSettings,
+    /// `--max-unavailable` (OP-16).
+    pub max_unavailable: Share,
+    /// `--log-format`; `None`: text on a terminal, else JSON.
+    pub log_format: Option<LogFormat>,
+    /// `--log-level`, of the grammar `LEVEL` and `TARGET=LEVEL`, separated by commas.
+    pub log_level: String,
+    /// `--per-proxy-metrics`.
+    pub per_proxy_metrics: bool,
+    /// `--check-ca-file`.
+    pub check_ca_file: Option<PathBuf>,
+    /// `--check-url-allow`.
+    pub check_url_allow: AllowList,
+    /// `--endpoint-allow`.
+    pub endpoint_allow: AllowList,
+    /// `--egress-allow`.
+    pub egress_allow: AllowList,
+}
+
+/// Where objects come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Objects {
+    /// The demonstration pool.
+    Demonstration,
+    /// The folders of `--manifests`, as they were given; never empty.
+    Folders(Vec<PathBuf>),
+}
+
+/// Who may call the discovery API.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TokenSource {
+    /// Everybody.
+    Open,
+    /// The holder of `DISCOVERY_TOKEN`.
+    Variable(Tokens),
+    /// The holders of the tokens in `--discovery-token-file`, which is re-read on change.
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What it held.
+        tokens: Tokens,
+    },
+}
+
+/// OP-10.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PollSettings {
+    /// `--poll-provisioning`.
+    pub provisioning: Duration,
+    /// `--poll-deletion`.
+    pub deletion: Duration,
+    /// `--poll-drift`.
+    pub drift: Duration,
+    /// `--quota-retry`.
+    pub quota_retry: Duration,
+    /// `--backoff-max`.
+    pub backoff_max: Duration,
+}
+
+/// How leases are granted. The store is `memory`, the only one of this version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LeaseSettings {
+    /// `--lease-default-ttl`.
+    pub default_ttl: Duration,
+    /// `--lease-max-ttl`.
+    pub max_ttl: Duration,
+    /// `--lease-grace`.
+    pub grace: Duration,
+    /// `--lease-queue-limit`.
+    pub queue_limit: u32,
+    /// `--drain-timeout`.
+    pub drain_timeout: Duration,
+}
+
+/// Some of many: a share, or a count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Share {
+    /// 1–100 of a hundred, rounded down, at least 1.
+    Percent(u8),
+    /// That many, at least 1.
+    Count(u32),
+}
+
+impl Share {
+    /// How many of `total` that are; at least 1.
+    pub fn of(self, total: usize) -> usize {
+        match self {
+            Self::Percent(percent) => (total.saturating_mul(usize::from(percent)) / 100).max(1),
+            Self::Count(count) => usize::try_from(count).unwrap_or(usize::MAX).max(1),
+        }
+    }
+
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let digits = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
+        match text.strip_suffix('%') {
+            Some(percent) if digits(percent) => percent.parse().ok().filter(|n| (1..=100).contains(n)).map(Self::Percent),
+            None if digits(text) => text.parse().ok().filter(|n| *n >= 1).map(Self::Count),
+            Some(_) | None => None,
+        }
+    }
+}
+
+/// The form of the log's lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFormat {
+    /// One JSON object a line.
+    Json,
+    /// For people.
+    Text,
+}
+
+/// Where a listener listens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BindAddress {
+    /// `:PORT`: on every address of the machine. Port 0 is any free one.
+    All(u16),
+    /// On one address.
+    One(SocketAddr),
+}
+
+impl BindAddress {
+    /// What to bind, the first that works: a machine without IPv6 has no `[::]`.
+    pub fn candidates(self) -> Vec<SocketAddr> {
+        match self {
+            Self::All(port) => {
+                vec![SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), port), SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port)]
+            }
+            Self::One(address) => vec![address],
+        }
+    }
+
+    /// Whether only this machine can reach it.
+    pub fn is_loopback(self) -> bool {
+        matches!(self, Self::One(address) if address.ip().is_loopback())
+    }
+
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let (host, port) = text.rsplit_once(':')?;
+        if port.is_empty() || !port.bytes().all(|b| b.is_ascii_digit()) {
+            return None;
+        }
+        let number = port.parse().ok()?;
+        match host {
+            "" => Some(Self::All(number)),
+            "localhost" => Some(Self::One(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), number))),
+            _ => text.parse().ok().map(Self::One),
+        }
+    }
+}

@@ -1,0 +1,232 @@
+use std::collections::BTreeMap;
+use std::fs;
+
+use super::*;
+
+/// The command of a line of arguments and some variables.
+fn run(line: &str, variables: &[(&str, &str)]) -> Result<Command, Stop> {
+    let variables: BTreeMap<_, _> = variables.iter().copied().collect();
+    let args = std::iter::once("egress-proxies-operator").chain(line.split_whitespace()).map(OsString::from);
+    parse(args, |name| variables.get(name).map(OsString::from))
+}
+
+fn standalone(line: &str, variables: &[(&str, &str)]) -> StandaloneSettings {
+    match run(&format!("standalone {line}"), variables) {
+        Ok(Command::Standalone(settings)) => *settings,
+        other => panic!("{line}: {other:?}"),
+    }
+}
+
+/// The faults, one a line, without `error: `.
+fn faults(line: &str, variables: &[(&str, &str)]) -> Vec<String> {
+    let stop = run(line, variables).expect_err(line);
+    assert_eq!(stop.code, 2, "{stop}");
+    stop.text.lines().map(|told| told.strip_prefix("error: ").unwrap_or(told).to_owned()).collect()
+}
+
+#[test]
+fn without_flags_standalone_is_the_demonstration_with_the_defaults_of_op_27() {
+    let settings = standalone("", &[]);
+    assert_eq!(settings.objects, Objects::Demonstration);
+    assert_eq!(settings.providers.entries[0].type_name(), "local");
+    assert_eq!(settings.state, PathBuf::from("./egress-state"));
+    let shown = |address: Option<BindAddress>| address.map(|address| address.candidates()[0].to_string());
+    assert_eq!(shown(Some(settings.discovery)).as_deref(), Some("127.0.0.1:8090"));
+    assert_eq!(shown(settings.debug).as_deref(), Some("127.0.0.1:8082"));
+    assert_eq!(shown(settings.metrics).as_deref(), Some("127.0.0.1:8080"));
+    assert_eq!(shown(settings.health).as_deref(), Some("127.0.0.1:8081"));
+    let seconds = [
+        settings.polls.provisioning,
+        settings.polls.deletion,
+        settings.polls.drift,
+        settings.polls.quota_retry,
+        settings.polls.backoff_max,
+    ];
+    assert_eq!(seconds.map(|d| d.as_secs()), [10, 10, 120, 300, 300]);
+    let leases = settings.leases;
+    let seconds = [leases.default_ttl, leases.max_ttl, leases.grace, leases.drain_timeout].map(|d| d.as_secs());
+    assert_eq!((seconds, leases.queue_limit), ([300, 86_400, 30, 300], 1000));
+    assert_eq!(settings.max_unavailable, Share::Percent(25));
+    assert_eq!((settings.log_format, settings.log_level.as_str(), settings.per_proxy_metrics), (None, "info", true));
+    assert_eq!(settings.tokens, TokenSource::Open);
+}
+
+#[test]
+fn a_flag_wins_over_its_variable() {
+    let variables = [("EPO_LOG_LEVEL", "debug"), ("EPO_POLL_DRIFT", "7s"), ("EPO_DEBUG_BIND_ADDRESS", "")];
+    let settings = standalone("--log-level warn", &variables);
+    assert_eq!((settings.log_level.as_str(), settings.polls.drift.as_secs()), ("warn", 7));
+    assert!(settings.debug.is_some(), "an empty variable counts as not set");
+}
+
+#[test]
+fn a_variable_holds_a_list_separated_by_commas_and_a_flag_may_be_repeated() {
+    let settings = standalone("--manifests a --manifests b", &[("EPO_EGRESS_ALLOW", "10.0.0.0/8, .internal.example")]);
+    assert_eq!(settings.objects, Objects::Folders(vec![PathBuf::from("a"), PathBuf::from("b")]));
+    assert!(!settings.egress_allow.is_empty());
+    assert_eq!(standalone("", &[("EPO_MANIFESTS", "x,y")]).objects, Objects::Folders(vec![PathBuf::from("x"), PathBuf::from("y")]));
+}
+
+/// OP-4: what is wrong with settings is told all at once, by the name of the flag or the variable.
+#[test]
+fn every_fault_is_told_at_once_by_the_name_it_came_by() {
+    let told = faults("standalone --poll-drift 90 --max-unavailable 0", &[("EPO_LOG_FORMAT", "xml"), ("EPO_LEASE_QUEUE_LIMIT", "many")]);
+    assert_eq!(
+        told,
+        [
+            "--poll-drift 90: is not a duration: write one such as 90s or 5m, 100ms to 1day",
+            "EPO_LEASE_QUEUE_LIMIT many: must be a whole number, 0 to 100000",
+            "--max-unavailable 0: must be a share, 1% to 100%, or a count of at least 1",
+            "EPO_LOG_FORMAT xml: must be json or text",
+        ]
+    );
+}
+
+/// Wrong usage of many kinds: exit 2, and the text names the flag.
+#[test]
+fn wrong_settings_are_exit_2_and_name_their_flag() {
+    for (line, flag) in [
+        ("", "Usage"),
+        ("stand", "stand"),
+        ("run", "run"),
+        ("check", "check"),
+        ("crds x", "x"),
+        ("validate", "FILE"),
+        ("standalone x", "x"),
+        ("standalone --kubeconfig a", "--kubeconfig"),
+        ("standalone --gc-interval 1m", "--gc-interval"),
+        ("standalone --state=", "--state"),
+        ("standalone --manifests=", "--manifests"),
+        ("standalone --providers-config p.yaml", "--manifests"),
+        ("standalone --manifests . --providers-config /nonexistent/p.yaml", "/nonexistent/p.yaml: cannot be read"),
+        ("standalone --discovery-bind-address 0", "--discovery-bind-address"),
+        ("standalone --discovery-bind-address 8090", "--discovery-bind-address"),
+        ("standalone --discovery-bind-address example.com:80", "--discovery-bind-address"),
+        ("standalone --discovery-bind-address 127.0.0.1:65536", "--discovery-bind-address"),
+        ("standalone --discovery-bind-address 127.0.0.1:+1", "--discovery-bind-address"),
+        ("standalone --discovery-bind-address ::1:80x", "--discovery-bind-address"),
+        ("standalone --metrics-bind-address 127.0.0.1:8090", "--metrics-bind-address"),
+        ("standalone --debug-bind-address :8082", "--debug-bind-address"),
+        ("standalone --discovery-token-file /nonexistent/t", "--discovery-token-file"),
+        ("standalone --installation-id My_Id", "--installation-id"),
+        ("standalone --poll-provisioning 1ms", "--poll-provisioning"),
+        ("standalone --poll-provisioning=-5s", "--poll-provisioning"),
+        ("standalone --backoff-max 2h", "--backoff-max"),
+        ("standalone --quota-retry 5", "--quota-retry"),
+        ("standalone --lease-store file", "--lease-store"),
+        ("standalone --lease-store postgres://u:hunter2@h/d", "--lease-store"),
+        ("standalone --lease-default-ttl 0s", "--lease-default-ttl"),
+        ("standalone --lease-default-ttl 2h --drain-timeout 2h --lease-max-ttl 1h", "--lease-max-ttl"),
+        ("standalone --lease-max-ttl 25h", "--lease-max-ttl"),
+        ("standalone --drain-timeout 4m", "--drain-timeout"),
+        ("standalone --lease-queue-limit=-1", "--lease-queue-limit"),
+        ("standalone --max-unavailable 101%", "--max-unavailable"),
+        ("standalone --max-unavailable 0%", "--max-unavailable"),
+        ("standalone --max-unavailable +5", "--max-unavailable"),
+        ("standalone --log-format JSON", "--log-format"),
+        ("standalone --log-level loud", "--log-level"),
+        ("standalone --log-level info,=debug", "--log-level"),
+        ("standalone --per-proxy-metrics=maybe", "--per-proxy-metrics"),
+        ("standalone --check-ca-file /nonexistent/ca.pem", "--check-ca-file"),
+        ("standalone --check-ca-file Cargo.toml", "--check-ca-file"),
+        ("standalone --egress-allow 10.0.0.0/33", "--egress-allow"),
+        ("standalone --endpoint-allow http://x", "--endpoint-allow"),
+        ("standalone --check-url-allow *", "--check-url-allow"),
+        ("get", "WHAT"),
+        ("get pods", "pods"),
+        ("get proxies -o yaml", "--output"),
+        ("get proxies --server https://x", "--server"),
+        ("get proxies --server http://u:hunter2@x", "--server"),
+        ("get proxies --token-file /nonexistent/t", "--token-file"),
+    ] {
+        let stop = run(line, &[]).expect_err(line);
+        assert_eq!(stop.code, 2, "{line}: {stop}");
+        assert!(stop.text.contains(flag) && !stop.text.contains("hunter2"), "{line}: {stop}");
+    }
+}
+
+/// OP-27: a drain timeout below the default TTL is exit 2.
+#[test]
+fn the_drain_timeout_is_never_below_the_default_ttl() {
+    assert_eq!(
+        faults("standalone --drain-timeout 4m", &[("EPO_LEASE_DEFAULT_TTL", "5m")]),
+        [
+            "--drain-timeout 4m: must not be below EPO_LEASE_DEFAULT_TTL 5m: a holder learns of a drain by its renewal; raise the one or lower the other"
+        ]
+    );
+    assert_eq!(standalone("--drain-timeout 5m", &[]).leases.drain_timeout.as_secs(), 300);
+}
+
+#[test]
+fn tokens_come_from_the_variable_or_the_file_and_never_from_both() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tokens");
+    fs::write(&path, "shop s3cret\n").unwrap();
+    let flag = format!("--discovery-token-file {}", path.display());
+    assert!(matches!(standalone(&flag, &[]).tokens, TokenSource::File { tokens, .. } if tokens.tokens[0].name == "shop"));
+    assert!(matches!(standalone("", &[("DISCOVERY_TOKEN", "s3cret")]).tokens, TokenSource::Variable(_)));
+    let told = faults(&format!("standalone {flag}"), &[("DISCOVERY_TOKEN", "s3cret")]);
+    assert!(told[0].contains("DISCOVERY_TOKEN is set too") && !told[0].contains("s3cret"), "{told:?}");
+    // An empty variable must not open the API.
+    assert!(faults("standalone", &[("DISCOVERY_TOKEN", "")])[0].contains("DISCOVERY_TOKEN"));
+    // The debug endpoint off loopback takes a token.
+    assert!(standalone("--debug-bind-address :0", &[("DISCOVERY_TOKEN", "s3cret")]).debug.is_some());
+    assert!(!format!("{:?}", standalone("", &[("DISCOVERY_TOKEN", "s3cret")])).contains("s3cret"));
+}
+
+#[test]
+fn addresses_are_off_any_or_one() {
+    let settings = standalone(
+        "--debug-bind-address 0 --metrics-bind-address :0 --discovery-bind-address localhost:0 --health-probe-bind-address [::1]:81",
+        &[],
+    );
+    assert_eq!(settings.debug, None);
+    assert_eq!(settings.metrics, Some(BindAddress::All(0)));
+    assert_eq!(settings.metrics.unwrap().candidates().len(), 2);
+    assert_eq!(settings.discovery.candidates()[0].to_string(), "127.0.0.1:0");
+    assert!(settings.health.unwrap().is_loopback() && !settings.metrics.unwrap().is_loopback());
+}
+
+/// OP-16: the share rounds down, at least 1.
+#[test]
+fn a_share_rounds_down_and_is_at_least_one() {
+    assert_eq!([0, 1, 4, 7, 8, 100].map(|total| Share::Percent(25).of(total)), [1, 1, 1, 1, 2, 25]);
+    assert_eq!(Share::Count(3).of(100), 3);
+    assert_eq!(standalone("--max-unavailable 3", &[]).max_unavailable, Share::Count(3));
+}
+
+#[test]
+fn the_other_commands_are_read() {
+    assert!(matches!(run("crds", &[]), Ok(Command::Crds)));
+    assert!(matches!(run("version", &[]), Ok(Command::Version)));
+    assert!(matches!(run("validate a b", &[]), Ok(Command::Validate { files }) if files.len() == 2));
+    let Ok(Command::Get(get)) = run("get leases -o json -w", &[("EPO_SERVER", "http://127.0.0.1:1/"), ("DISCOVERY_TOKEN", "s3cret")])
+    else {
+        panic!("get")
+    };
+    assert_eq!((get.kind, get.output, get.watch, get.server.as_str()), (GetKind::Leases, GetOutput::Json, true, "http://127.0.0.1:1"));
+    assert_eq!(get.token.unwrap().expose(), "s3cret");
+    assert!(matches!(run("get actors", &[("EPO_WATCH", "true")]), Ok(Command::Get(get)) if get.watch));
+    assert!(faults("get actors", &[("EPO_WATCH", "maybe")])[0].contains("EPO_WATCH"));
+}
+
+#[test]
+fn help_is_exit_0_and_names_flags_and_variables() {
+    for line in ["--help", "standalone --help", "get --help", "validate --help", "crds --help", "version --help"] {
+        assert_eq!(run(line, &[]).expect_err(line).code, 0, "{line}");
+    }
+    let help = run("standalone --help", &[]).unwrap_err().text;
+    assert!(help.contains("--lease-default-ttl") && help.contains("EPO_LEASE_DEFAULT_TTL"), "{help}");
+}
+
+/// `--providers-config` is read at once, and its faults are told with those of the flags.
+#[test]
+fn faults_of_the_providers_file_come_with_those_of_the_flags() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("p.yaml");
+    fs::write(&path, "providers: [{name: A, type: local}]\n").unwrap();
+    let line = format!("standalone --manifests . --providers-config {} --log-level loud", path.display());
+    let told = faults(&line, &[]);
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert!(told[0].contains("p.yaml:1: providers[0] \"A\", name: must be a DNS-1123 label"), "{told:?}");
+}
