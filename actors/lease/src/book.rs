@@ -100,7 +100,7 @@ pub struct Entropy {
 }
 
 /// What must happen outside the book.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Effects {
     /// For the journal, before the answer leaves.
     pub entries: Vec<Entry>,
@@ -116,7 +116,7 @@ enum Deadline {
 }
 
 /// The book. See the module's documentation.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Book {
     settings: BookSettings,
     fleet: Fleet,

@@ -11,6 +11,8 @@
 //! What must stay true: an answer leaves after its entries; a grant whose asker is gone is released at once.
 
 mod busiest;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::time::Duration;

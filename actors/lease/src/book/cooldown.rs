@@ -61,7 +61,7 @@ fn doubled(result: ReportResult, level: u8) -> Duration {
 
 type ByTarget = HashMap<Option<Arc<str>>, Cooldown, Hash>;
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Owned {
     by_target: ByTarget,
     /// Of an address: who has it.
@@ -71,7 +71,7 @@ struct Owned {
 }
 
 /// Every cooldown that is in force or counts for the next one.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Cooldowns {
     by_owner: HashMap<CooldownOwner, Owned, Hash>,
     count: usize,

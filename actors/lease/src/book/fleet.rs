@@ -62,7 +62,7 @@ pub(crate) struct Cooling {
 }
 
 /// By target, and for every target.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct PerTarget<T> {
     pub(crate) general: Option<T>,
     pub(crate) by_target: BTreeMap<Arc<str>, T>,
@@ -93,7 +93,7 @@ impl<T> PerTarget<T> {
 }
 
 /// All else about a proxy.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Cold {
     pub(crate) key: ObjectKey,
     pub(crate) uid: Uid,
@@ -136,7 +136,7 @@ type Set = HashSet<u32, Hash>;
 type Names = HashMap<Box<str>, Set, Hash>;
 
 /// Who has what, for selectors that have no index yet.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Postings {
     attributes: HashMap<Box<str>, Names, Hash>,
     providers: Names,
@@ -151,7 +151,7 @@ pub(crate) enum Candidates<'a> {
     Sets(Vec<&'a Set>),
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Fleet {
     pub(crate) hot: Vec<Hot>,
     cold: Vec<Option<Box<Cold>>>,

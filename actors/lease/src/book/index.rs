@@ -22,7 +22,7 @@ pub(crate) trait Order {
 const ARITY: usize = 4;
 const OUT: u32 = u32::MAX;
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Index {
     /// Key in the upper bits, local number in the lower 32.
     heap: Vec<u128>,

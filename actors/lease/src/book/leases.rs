@@ -14,7 +14,7 @@ use super::Hash;
 use super::fleet::{Fleet, NONE};
 use super::wheel::Wheel;
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Slot {
     pub(crate) record: Arc<LeaseRecord>,
     pub(crate) expires_at: Timestamp,
@@ -25,7 +25,7 @@ pub(crate) struct Slot {
     next: u32,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Leases {
     slots: Vec<Option<Slot>>,
     free: Vec<u32>,

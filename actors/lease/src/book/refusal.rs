@@ -28,7 +28,7 @@ pub(crate) struct Numbers {
 }
 
 /// Numbers as they were a moment ago.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Counted {
     target: Option<Arc<str>>,
     exclude: Vec<ObjectKey>,

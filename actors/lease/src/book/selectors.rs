@@ -50,7 +50,7 @@ impl Wanted<'_> {
 }
 
 /// An index and what it is for.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Entry {
     hash: u64,
     pub(crate) selector: Selector,
@@ -108,7 +108,7 @@ macro_rules! order {
     };
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Selectors {
     entries: Vec<Option<Box<Entry>>>,
     free: Vec<u32>,

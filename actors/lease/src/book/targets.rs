@@ -24,7 +24,7 @@ struct Use {
     failed: bool,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Target {
     /// Proxies with a cooldown or a cordon for just this target.
     blocked: u32,
@@ -52,7 +52,7 @@ impl Target {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Targets {
     by_name: HashMap<Arc<str>, Target, Hash>,
 }

@@ -1,0 +1,8 @@
+//! The book's rules as sentences, and its invariants under random and exhaustive use.
+
+mod cooling;
+mod exhaustive;
+mod granting;
+mod model;
+mod people;
+mod world;

@@ -13,7 +13,7 @@ type Hash = foldhash::fast::RandomState;
 type ByTarget<T> = HashMap<Option<Arc<str>>, T, Hash>;
 
 /// The state of the book as far as it must not be forgotten.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Kept {
     args: JournalArgs,
     fence: u64,
