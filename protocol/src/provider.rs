@@ -358,6 +358,30 @@ pub struct ProviderFault {
     pub message: String,
 }
 
+/// The id of the actor above all providers.
+pub const PROVIDERS_ID: &str = "providers";
+
+/// What the actor above all providers (`providers`) is asked.
+#[derive(Debug)]
+pub enum ProvidersMessage {
+    /// The directory started (again) and does not know the entries: send it one `ProviderChanged` for each.
+    Announce,
+    /// The configured entries; answered at once, whatever the providers do.
+    List {
+        /// Name and type of each, in the order of the file.
+        reply_to: Reply<Vec<(Arc<str>, &'static str)>>,
+    },
+}
+
+impl Message for ProvidersMessage {
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Announce => "Announce",
+            Self::List { .. } => "List",
+        }
+    }
+}
+
 /// The providers as everybody else knows them: `provider/<entry>` in the tree.
 pub fn actor_id(entry: &str) -> String {
     format!("provider/{entry}")

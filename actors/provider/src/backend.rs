@@ -8,9 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use egress_protocol::InstanceId;
-use egress_protocol::provider::{
-    CreateRequest, DeleteOutcome, ErrorClass, Instance, InstanceKey, ListResult, Progress, TargetVerdict,
-};
+use egress_protocol::provider::{CreateRequest, DeleteOutcome, ErrorClass, Instance, InstanceKey, ListResult, Progress, TargetVerdict};
 use futures::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 

@@ -4,9 +4,15 @@
 //! - `queue` decides which call may run: pure
 //! - [`ProviderActor`] (`provider/<entry>`) runs one backend; [`ProvidersActor`] (`providers`) has one child per entry
 
+mod actor;
 mod backend;
+mod call;
+mod providers;
+mod queue;
 
+pub use actor::{BuildBackend, ProviderActor, ProviderArgs, ProviderInternal};
 pub use backend::{Backend, BackendError, Call, Location, Subject};
+pub use providers::{ProviderEntry, ProvidersActor, ProvidersArgs, ProvidersInternal};
 
 /// How long a create whose caller has its answer may go on to remove what it made (PC-23).
 pub const CLEANUP_BUDGET: std::time::Duration = std::time::Duration::from_secs(10);
