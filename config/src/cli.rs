@@ -100,5 +100,17 @@ fn command() -> clap::Command {
     environment::annotate(raw::Cli::command())
 }
 
+/// The flags of a command with their defaults, for the documents' test.
+#[cfg(test)]
+pub(crate) fn flags(name: &str) -> std::collections::BTreeMap<String, Option<String>> {
+    let command = raw::Cli::command();
+    let arguments = command.find_subcommand(name).into_iter().flat_map(clap::Command::get_arguments);
+    let flags = arguments.filter_map(|arg| {
+        let default = arg.get_default_values().first().map(|value| value.to_string_lossy().into_owned());
+        Some((arg.get_long()?.to_owned(), default))
+    });
+    flags.filter(|(flag, _)| flag != "help").collect()
+}
+
 #[cfg(test)]
 mod tests;

@@ -11,6 +11,8 @@
 //! document that has a fault; a fault names file, path and reason and never shows a text that may be a secret.
 
 pub mod cli;
+#[cfg(test)]
+mod committed;
 mod crds;
 mod fault;
 mod files;
