@@ -43,6 +43,7 @@ pub struct Located<T> {
 }
 
 /// One object.
+#[expect(clippy::large_enum_variant, reason = "nearly every document is a Proxy, the large one")]
 #[derive(Debug, Clone, PartialEq)]
 pub enum Document {
     /// A `Proxy`.

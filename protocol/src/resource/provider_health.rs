@@ -1,6 +1,7 @@
 //! `ProviderHealth`: can this provider's backend be reached and used right now (provider-health.md §2).
 
 #![allow(unreachable_pub, reason = "the derive macro copies the types into a function")]
+#![allow(clippy::duplicated_attributes, reason = "the lint takes the keys of two printer columns for one attribute given twice")]
 
 use std::collections::BTreeMap;
 

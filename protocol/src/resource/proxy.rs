@@ -4,6 +4,7 @@
 //! [`super::crd`] puts both together.
 
 #![allow(unreachable_pub, reason = "the derive macro copies the types into a function")]
+#![allow(clippy::duplicated_attributes, reason = "the lint takes the keys of two printer columns for one attribute given twice")]
 
 use std::collections::BTreeMap;
 use std::fmt;

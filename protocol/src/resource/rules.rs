@@ -9,6 +9,9 @@ use serde_json::{Value, json};
 
 use super::grammar;
 
+/// A text in CEL, and the same in code.
+type Detail = (&'static str, fn(&Value) -> Option<String>);
+
 /// One rule over a `Proxy`'s spec.
 #[derive(Debug)]
 pub struct Rule {
@@ -19,7 +22,7 @@ pub struct Rule {
     /// What both say when it is broken.
     pub message: &'static str,
     /// A text that names values, for CEL and for us.
-    detail: Option<(&'static str, fn(&Value) -> Option<String>)>,
+    detail: Option<Detail>,
     check: Check,
 }
 
