@@ -106,8 +106,7 @@ impl Actor for ProxyActor {
             Arc::clone(&args.settings),
             rand::random(),
         );
-        let mut actor =
-            Self { args, machine, orders, call: None, writing: None, finalizer: None, timer: None, prober: None };
+        let mut actor = Self { args, machine, orders, call: None, writing: None, finalizer: None, timer: None, prober: None };
         actor.perform(ctx, effects);
         let place = actor.orders.place.clone();
         actor.step(ctx, Input::Place(place));
@@ -119,6 +118,12 @@ impl Actor for ProxyActor {
         match message {
             ProxyMessage::Wake => self.look(ctx),
             ProxyMessage::Probed { report } => {
+                // A prober that crashed before it read its last orders goes by the ones before.
+                if let (Some(prober), Some(target)) = (&self.prober, self.machine.probed_target())
+                    && target.epoch != report.epoch
+                {
+                    let _ = prober.send(ProberMessage::Configure { target: Arc::clone(target) });
+                }
                 let (passed, object) = (report.outcome.passed(), &self.orders.object);
                 if passed {
                     let (key, uid) = (object.key.clone(), object.uid.clone());
@@ -227,10 +232,7 @@ impl ProxyActor {
                 Effect::WriteStatus { epoch, status } => self.write_status(ctx, epoch, status),
                 Effect::AddFinalizer => self.write_finalizer(ctx, true),
                 Effect::RemoveFinalizer => self.write_finalizer(ctx, false),
-                Effect::Probe(target) => match &self.prober {
-                    Some(prober) if prober.send(ProberMessage::Configure { target: Arc::clone(&target) }).is_ok() => {}
-                    _ => self.prober = Some((self.args.prober)(ctx, target)),
-                },
+                Effect::Probe(target) => self.probe(ctx, target),
                 Effect::StopProber => {
                     self.prober = None;
                     ctx.stop_child(&prober::actor_id(&self.key()));
@@ -253,6 +255,16 @@ impl ProxyActor {
                 }
             }
         }
+    }
+
+    fn probe(&mut self, ctx: &Context<Self>, target: Arc<ProbeTarget>) {
+        match &self.prober {
+            Some(prober) if prober.send(ProberMessage::Configure { target: Arc::clone(&target) }).is_ok() => return,
+            // It is down, to come back with its old orders: another one takes its place.
+            Some(_) => ctx.stop_child(&prober::actor_id(&target.key)),
+            None => {}
+        }
+        self.prober = Some((self.args.prober)(ctx, target));
     }
 
     fn key(&self) -> ObjectKey {

@@ -24,7 +24,7 @@ use egress_supervision::{Actor, Address, ChildSpec, Context, Failure, Timer};
 use crate::actor::{ProberFactory, ProxyActor, ProxyArgs};
 use crate::desk::Desk;
 use crate::machine::Settings;
-use crate::rollout::{Member, Place, Rollout};
+use crate::rollout::{Member, News, Place, Rollout};
 use crate::status;
 
 /// A write of a given-up proxy's status is waited for this long.
@@ -255,7 +255,7 @@ impl Directory {
         self.deliver(ctx, news);
     }
 
-    fn deliver(&mut self, ctx: &Context<Self>, news: Vec<(ObjectKey, Place)>) {
+    fn deliver(&mut self, ctx: &Context<Self>, news: News) {
         let moved = news.iter().any(|(_, place)| matches!(place, Place::Granted(_)));
         for (key, place) in news {
             if let Some(child) = self.children.get(&key) {

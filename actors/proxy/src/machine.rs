@@ -27,14 +27,15 @@ mod tell;
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use egress_protocol::object::ProxyObject;
+use egress_protocol::prober::ProbeTarget;
 use egress_protocol::provider::Op;
-use egress_protocol::resource::conditions::{find, kind, reason};
 use egress_protocol::resource::ProxyStatus;
+use egress_protocol::resource::conditions::{find, kind, reason};
 use egress_protocol::source::SourceError;
 use egress_protocol::{InstallationId, InstanceId, Timestamp};
 
@@ -62,6 +63,7 @@ pub struct Machine {
     object: Arc<ProxyObject>,
     /// What the object asks for; `None` while that is unknown (OP-21) and for External.
     desired: Option<SpecHash>,
+    attributes: Arc<BTreeMap<String, String>>,
     /// Fingerprint of the provider's entry.
     provider: Option<Arc<str>>,
 
@@ -220,6 +222,7 @@ impl Machine {
             dice: Dice::new(seed),
             now,
             desired: if object.is_managed() { SpecHash::of(&object) } else { None },
+            attributes: Arc::new(object.spec.attributes.clone()),
             provider,
             hash: None,
             id: None,
@@ -306,7 +309,7 @@ impl Machine {
                 }
             }
             Input::StatusWritten { epoch, result } => self.status_written(now, epoch, result),
-            Input::FinalizerWritten(result) => self.finalizer_written(now, result, out),
+            Input::FinalizerWritten(result) => self.finalizer_written(now, result),
             Input::Probed(report) => self.probed(now, &report, out),
             Input::CheckUrl(suspicion) => self.suspected(now, suspicion, out),
             Input::Provider(fingerprint) => {
@@ -343,6 +346,9 @@ impl Machine {
         }
         if old.spec != new.spec || old.cloud_init != new.cloud_init {
             self.desired = if new.is_managed() { SpecHash::of(&new) } else { None };
+            if *self.attributes != new.spec.attributes {
+                self.attributes = Arc::new(new.spec.attributes.clone());
+            }
         }
         let begins_deletion = new.deleting && !old.deleting;
         let resumes = old.suspended && !new.suspended;
@@ -379,17 +385,15 @@ impl Machine {
         self.object.suspended || self.owner_of(&self.object).is_some()
     }
 
-    fn finalizer_written(&mut self, now: Timestamp, result: Result<(), SourceError>, out: &mut Vec<Effect>) {
+    fn finalizer_written(&mut self, now: Timestamp, result: Result<(), SourceError>) {
         let Some(adding) = self.finalizer.writing.take() else { return };
         match result {
             Ok(()) if adding => {
-                self.finalizer =
-                    Finalizer { held: true, shown: self.finalizer.shown && self.finalizer.held, ..Finalizer::default() };
+                self.finalizer = Finalizer { held: true, shown: self.finalizer.shown && self.finalizer.held, ..Finalizer::default() };
             }
             Ok(()) => {
                 self.finalizer = Finalizer::default();
                 self.released = true;
-                self.announce_end(out);
             }
             Err(SourceError::Gone) => self.gone = true,
             Err(SourceError::Conflict) => self.finalizer.not_before = Some(now + self.settings.write_interval),
@@ -413,6 +417,11 @@ impl Machine {
         }
     }
 
+    /// What is being probed.
+    pub fn probed_target(&self) -> Option<&Arc<ProbeTarget>> {
+        self.told.target()
+    }
+
     /// For people (`/debug/actors`): no secrets.
     pub fn summary(&self) -> serde_json::Value {
         serde_json::json!({"phase": self.facts().phase().as_str(), "step": self.step})
@@ -421,9 +430,7 @@ impl Machine {
     /// For people (`/debug/proxies/{ns}/{name}`): no secrets.
     pub fn explain(&self, now: Timestamp) -> serde_json::Value {
         let facts = self.facts();
-        let said = |said: &crate::status::Said| {
-            serde_json::json!({"status": said.status.as_str(), "reason": said.reason, "message": said.message})
-        };
+        let said = |said: &crate::status::Said| serde_json::json!({"status": said.status.as_str(), "reason": said.reason, "message": said.message});
         let mut state = serde_json::json!({
             "namespace": self.object.key.namespace, "name": self.object.key.name, "uid": self.object.uid,
             "generation": self.object.generation, "phase": facts.phase().as_str(), "step": self.step,
@@ -441,10 +448,13 @@ impl Machine {
         put("providerID", self.id.as_ref().map(|id| id.as_str().into()));
         put("ip", self.address().map(|ip| ip.to_string().into()));
         put("trouble", self.trouble.as_ref().map(|trouble| trouble.message.as_str().into()));
-        put("call", self.flight.as_ref().map(|flight| {
-            let millis = u64::try_from(now.since(flight.since).as_millis()).unwrap_or(u64::MAX);
-            serde_json::json!({"op": flight.op.as_str(), "forMillis": millis, "cancelled": flight.cancelled})
-        }));
+        put(
+            "call",
+            self.flight.as_ref().map(|flight| {
+                let millis = u64::try_from(now.since(flight.since).as_millis()).unwrap_or(u64::MAX);
+                serde_json::json!({"op": flight.op.as_str(), "forMillis": millis, "cancelled": flight.cancelled})
+            }),
+        );
         put("nextTimer", self.told.timer().map(|at| at.to_string().into()));
         state
     }

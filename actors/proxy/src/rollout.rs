@@ -66,6 +66,9 @@ pub enum Place {
     Granted(Want),
 }
 
+/// Who is to be told a new place.
+pub type News = Vec<(ObjectKey, Place)>;
+
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Group {
     Secret(Arc<str>, Arc<str>),
@@ -91,7 +94,7 @@ pub struct Rollout {
 
 impl Rollout {
     /// A proxy says where it stands; answers who is to be told a new place.
-    pub fn put(&mut self, share: Share, key: &ObjectKey, member: Member) -> Vec<(ObjectKey, Place)> {
+    pub fn put(&mut self, share: Share, key: &ObjectKey, member: Member) -> News {
         let (old, place) = self.members.remove(key).unwrap_or_default();
         let mut touched = self.tally(key, &old, &place, false);
         // One that asks for nothing has no place, and one whose wish changed starts anew.
@@ -115,7 +118,7 @@ impl Rollout {
     }
 
     /// A proxy is gone.
-    pub fn remove(&mut self, share: Share, key: &ObjectKey) -> Vec<(ObjectKey, Place)> {
+    pub fn remove(&mut self, share: Share, key: &ObjectKey) -> News {
         let Some((member, place)) = self.members.remove(key) else { return Vec::new() };
         let touched = self.tally(key, &member, &place, false);
         self.settle(share, &touched, BTreeMap::new())
@@ -128,7 +131,7 @@ impl Rollout {
 
     /// Nobody moved for long: tells every waiting member behind whom it waits, and answers with the first of each
     /// group, which speaks for it.
-    pub fn stand_still(&mut self) -> (Vec<(ObjectKey, Place)>, Vec<(ObjectKey, Option<ObjectKey>)>) {
+    pub fn stand_still(&mut self) -> (News, Vec<(ObjectKey, Option<ObjectKey>)>) {
         let (mut news, mut speakers) = (Vec::new(), Vec::new());
         for tally in self.groups.values() {
             let unhealthy = |key: &&ObjectKey| self.members.get(*key).is_some_and(|(member, _)| !member.healthy);
@@ -175,7 +178,7 @@ impl Rollout {
         groups
     }
 
-    fn settle(&mut self, share: Share, groups: &BTreeSet<Group>, mut news: BTreeMap<ObjectKey, Place>) -> Vec<(ObjectKey, Place)> {
+    fn settle(&mut self, share: Share, groups: &BTreeSet<Group>, mut news: BTreeMap<ObjectKey, Place>) -> News {
         for group in groups {
             let Some(tally) = self.groups.get_mut(group) else { continue };
             let allowed = share.of(tally.members);

@@ -3,6 +3,7 @@
 //! What must stay true: the phase is the first row of OP-6 that applies; a status is worth a write only when something
 //! other than the latency changed (HE-4, OP-24); no text here holds a secret.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -30,6 +31,8 @@ impl Said {
 #[derive(Debug)]
 pub(crate) struct Facts<'a> {
     pub(crate) object: &'a ProxyObject,
+    /// The object's, shared with the book.
+    pub(crate) attributes: &'a Arc<BTreeMap<String, String>>,
     pub(crate) installation: &'a InstallationId,
     pub(crate) hash: Option<&'a str>,
     pub(crate) id: Option<&'a InstanceId>,
@@ -135,13 +138,13 @@ impl Facts<'_> {
             egress_ip: self.egress.map(|address| address.to_string().into()),
             latency_millis: self.latency_millis,
             checked_at: self.checked_at,
-            ..entry(object)
+            ..entry(object, Arc::clone(self.attributes))
         }
     }
 }
 
 /// What the book knows of an object before anything is known of its instance.
-fn entry(object: &ProxyObject) -> ProxyAvailability {
+fn entry(object: &ProxyObject, attributes: Arc<BTreeMap<String, String>>) -> ProxyAvailability {
     ProxyAvailability {
         key: object.key.clone(),
         uid: object.uid.clone(),
@@ -154,7 +157,7 @@ fn entry(object: &ProxyObject) -> ProxyAvailability {
         ip: None,
         egress_ip: None,
         port: object.spec.port,
-        attributes: Arc::new(object.spec.attributes.clone()),
+        attributes,
         max_leases: object.spec.max_leases,
         latency_millis: None,
         checked_at: None,
@@ -178,7 +181,7 @@ pub(crate) fn given_up(object: &ProxyObject, last: &ProxyStatus, why: &str, now:
         host: object.spec.endpoint.as_ref().map(|endpoint| endpoint.host.as_str()).or(last.ip.as_deref()).map(Arc::from),
         ip: last.ip.as_deref().map(Arc::from),
         egress_ip: last.egress_ip.as_deref().map(Arc::from),
-        ..entry(object)
+        ..entry(object, Arc::new(object.spec.attributes.clone()))
     };
     (status, availability)
 }
@@ -188,8 +191,22 @@ pub(crate) const GIVEN_UP: &str = "GivenUp";
 
 /// Whether a status is worth a write: latency goes along with others only (HE-4).
 pub(crate) fn differs(want: &ProxyStatus, last: &ProxyStatus) -> bool {
-    let without_latency = |status: &ProxyStatus| ProxyStatus { latency_millis: None, ..status.clone() };
-    without_latency(want) != without_latency(last)
+    let ProxyStatus {
+        installation,
+        phase,
+        provider_id,
+        ip,
+        egress_ip,
+        spec_hash,
+        observed_generation,
+        latency_millis: _,
+        last_health_check_time,
+        conditions,
+    } = want;
+    (phase, provider_id, ip, egress_ip) != (&last.phase, &last.provider_id, &last.ip, &last.egress_ip)
+        || (installation, spec_hash) != (&last.installation, &last.spec_hash)
+        || (observed_generation, last_health_check_time) != (&last.observed_generation, &last.last_health_check_time)
+        || conditions != &last.conditions
 }
 
 /// The API's times have whole seconds in places; the one that is there already is kept when it says the same.

@@ -103,8 +103,10 @@ impl Machine {
             // Somebody's delete, or ours of before a crash: wait until its name is free (PC-27).
             self.sight.address = None;
             self.purge = Some(Purge { at: now, gone: false });
-            self.doom.get_or_insert_with(|| {
-                Doom { reason: reason::PROVISIONING, message: "the instance is being deleted at the backend".to_owned(), pause: None }
+            self.doom.get_or_insert_with(|| Doom {
+                reason: reason::PROVISIONING,
+                message: "the instance is being deleted at the backend".to_owned(),
+                pause: None,
             });
             self.poll_at = now + self.pace(self.settings.poll_deletion);
             return;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use egress_protocol::Timestamp;
 use egress_protocol::judge::Suspicion;
-use egress_protocol::prober::{ProbeOutcome, ProbeReport, ProbeTarget};
 use egress_protocol::object::CredentialsState;
-use egress_protocol::resource::conditions::{self, Status, kind, reason};
+use egress_protocol::prober::{ProbeOutcome, ProbeReport, ProbeTarget};
 use egress_protocol::resource::ProxyStatus;
+use egress_protocol::resource::conditions::{self, Status, kind, reason};
 use egress_protocol::source::EventReason;
 
 use super::{Effect, Machine};
@@ -113,7 +113,8 @@ impl Machine {
         if report.healthy {
             self.unhelped = 0;
             self.health.turned_by = None;
-            let message = if report.outcome.passed() { String::new() } else { "the check URL is suspect, its verdict is withdrawn".to_owned() };
+            let message =
+                if report.outcome.passed() { String::new() } else { "the check URL is suspect, its verdict is withdrawn".to_owned() };
             self.health.turn(now, true, message);
             if was == Some(false) {
                 self.announce(EventReason::Recovered, "traffic flows again".to_owned(), out);

@@ -226,11 +226,7 @@ impl Machine {
         }
         if self.place == Place::Granted(Want::Repair) && self.unhealthy_for_too_long() == Some(None) {
             let note = format!("unhealthy for longer than {} s", self.object.spec.health_check.replace_after_seconds);
-            self.doom = Some(Doom {
-                reason: reason::REPLACING,
-                message: note.clone(),
-                pause: self.unhelped.checked_sub(1),
-            });
+            self.doom = Some(Doom { reason: reason::REPLACING, message: note.clone(), pause: self.unhelped.checked_sub(1) });
             self.unhelped = (self.unhelped + 1).min(30);
             // An id without a hash: recorded, it survives a crash.
             self.hash = None;
@@ -324,6 +320,10 @@ impl Machine {
             return step;
         }
         self.finalizer.writing = Some(add);
+        if !add {
+            // Before the release: with it the object is gone, and so is this machine's actor.
+            self.announce_end(out);
+        }
         out.push(if add { Effect::AddFinalizer } else { Effect::RemoveFinalizer });
         step
     }

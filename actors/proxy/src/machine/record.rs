@@ -64,8 +64,10 @@ impl Machine {
                 self.record.failures = 0;
             }
             Err(SourceError::Gone) => self.gone = true,
-            Err(SourceError::Conflict) => {}
+            // What is stored now is not known: nothing that relies on it is done before the next answer.
+            Err(SourceError::Conflict) => self.record.generation = None,
             Err(SourceError::Unavailable(_)) => {
+                self.record.generation = None;
                 let wait = self.dice.backoff(&self.settings, self.record.failures).max(self.settings.write_interval);
                 self.record.not_before = Some(now + wait);
                 self.record.failures = (self.record.failures + 1).min(30);

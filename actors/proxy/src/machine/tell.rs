@@ -100,7 +100,7 @@ impl Machine {
         out.push(Effect::Announce { reason, note });
     }
 
-    /// The finalizer was released.
+    /// The finalizer is about to be released.
     pub(super) fn announce_end(&mut self, out: &mut Vec<Effect>) {
         if !self.object.is_managed() {
             return;
@@ -119,6 +119,7 @@ impl Machine {
     pub(super) fn facts(&self) -> Facts<'_> {
         Facts {
             object: &self.object,
+            attributes: &self.attributes,
             installation: &self.installation,
             hash: self.hash.as_deref(),
             id: self.id.as_ref(),

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use egress_protocol::lease::ProxyAvailability;
 use egress_protocol::object::{Annotations, CloudInit, CredentialsState, ProxyObject};
 use egress_protocol::prober::{ProbeFailure, ProbeOutcome, ProbeReport, ProbeTarget};
-use egress_protocol::lease::ProxyAvailability;
 use egress_protocol::provider::{DeleteOutcome, ErrorClass, Instance, InstanceState, Op};
 use egress_protocol::resource::{HealthCheck, Mode, Phase, ProxySpec, ProxyStatus};
 use egress_protocol::source::{EventReason, SourceError};
@@ -245,10 +245,9 @@ impl World {
         match call {
             Call::Create(request) => {
                 assert!(self.object.finalizer, "no create before the finalizer (OP-11)");
-                let asked = SpecHash::of(&ProxyObject {
-                    spec: Arc::new(ProxySpec { port: request.port, ..(*self.object.spec).clone() }),
-                    ..self.object.clone()
-                });
+                let known = &self.machine.object;
+                let spec = Arc::new(ProxySpec { port: request.port, ..(*known.spec).clone() });
+                let asked = SpecHash::of(&ProxyObject { spec, ..ProxyObject::clone(known) });
                 let stored = stored.spec_hash.as_deref().unwrap_or_default();
                 assert!(asked.is_some_and(|asked| asked.matches(stored)), "no create before its hash is recorded (OP-16)");
                 assert_eq!(self.object.status.provider_id, None, "no create while an instance is recorded");
@@ -292,19 +291,37 @@ impl World {
         self.stale = true;
     }
 
+    /// The stored object changes in something that no generation counts.
+    pub(super) fn touch(&mut self, change: impl FnOnce(&mut ProxyObject)) {
+        change(&mut self.object);
+        self.stale = true;
+    }
+
+    /// That long without trouble.
+    pub(super) fn live(&mut self, time: Duration) {
+        let until = self.now + time;
+        while self.now < until {
+            if self.stale || self.call.is_some() || self.write.is_some() || self.finalizer.is_some() {
+                assert!(self.go_on());
+            } else {
+                self.pass(until.since(self.now));
+            }
+        }
+    }
+
     pub(super) fn set_port(&mut self, port: u16) {
         self.edit(|object| object.spec = Arc::new(ProxySpec { port, ..(*object.spec).clone() }));
     }
 
     pub(super) fn ask_for_replacement(&mut self) {
         self.object.annotations.replace = Some(format!("{}", self.object.generation));
-        self.unwanted = self.vm.is_some();
         self.stale = true;
     }
 
     /// The machine is handed the stored object.
     pub(super) fn deliver(&mut self) {
         self.stale = false;
+        self.unwanted |= self.machine.id.is_some() && self.machine.object.annotations.replace != self.object.annotations.replace;
         self.input(Input::Object(Arc::new(self.object.clone())));
     }
 
@@ -339,7 +356,11 @@ impl World {
             },
             Call::Get(_) => Answer::Got(match &self.vm {
                 None => Err(fault(ErrorClass::NotFound)),
-                Some(vm) => Ok(self.instance(vm)),
+                Some(vm) => {
+                    // Seen down, it is disposed of, also if somebody starts it meanwhile (OP-14).
+                    self.unwanted |= vm.state == Vm1::Stopped;
+                    Ok(self.instance(vm))
+                }
             }),
             Call::Delete(_) => Answer::Deleted(Ok(match &mut self.vm {
                 None => DeleteOutcome::Gone,
@@ -427,7 +448,8 @@ impl World {
             ProbeOutcome::Failed { failure: ProbeFailure::ConnectFailed, message: "connection refused".into(), target_side }
         };
         let flipped = self.machine.health.verdict() != Some(healthy);
-        let report = ProbeReport { epoch: target.epoch, started_at: self.now, ended_at: self.now, outcome, healthy, flipped, contradicting: 0 };
+        let report =
+            ProbeReport { epoch: target.epoch, started_at: self.now, ended_at: self.now, outcome, healthy, flipped, contradicting: 0 };
         self.input(Input::Probed(report));
     }
 
@@ -450,12 +472,12 @@ impl World {
         if self.is_gone() {
             return false;
         }
-        if self.write.is_some() {
+        if self.stale {
+            self.deliver();
+        } else if self.write.is_some() {
             self.written();
         } else if self.finalizer.is_some() {
             self.finalizer_written();
-        } else if self.stale {
-            self.deliver();
         } else if self.call.is_some() {
             self.answer();
         } else if let Some(at) = self.timer {
@@ -481,6 +503,28 @@ impl World {
             }
         }
         panic!("does not settle: {:#}", self.machine.explain(self.now));
+    }
+
+    /// All writes go through; calls are left alone.
+    pub(super) fn settle_writes(&mut self) {
+        for _ in 0..20 {
+            if self.stale {
+                self.deliver();
+            } else if self.write.is_some() {
+                self.written();
+            } else if self.finalizer.is_some() {
+                self.finalizer_written();
+            } else if self.timer.is_some_and(|at| at.since(self.now) <= Duration::from_secs(1)) {
+                let at = self.timer.expect("a timer");
+                let calling = self.call.is_some();
+                self.pass(at.since(self.now));
+                if self.call.is_some() && !calling {
+                    return;
+                }
+            } else {
+                return;
+            }
+        }
     }
 
     /// The object is gone, or latched, or runs as declared and says so.
