@@ -8,16 +8,18 @@
 //! - *only the fit*: no grant of a proxy that is unhealthy, cooling, cordoned, drained, full, or not for the caller
 //! - *fence grows*: each grant's fence is larger than every earlier one (LS-2)
 //!
-//! Parts: [`fleet`] (proxies and where to find them), [`index`] and [`selectors`] (the order of LS-3 by selector),
-//! [`leases`] and [`wheel`] (leases and when they end), [`cooldown`], [`targets`], [`refusal`], [`explain`],
-//! [`proxies`] (what proxies' actors and people say), [`report`], [`listing`].
+//! Parts: [`fleet`] (proxies and where to find them), [`index`] and [`selectors`] (the order of LS-3 by selector), [`choosing`],
+//! [`leases`] and [`wheel`] (leases and when they end), [`passing`] (what time brings), [`cooldown`], [`targets`], [`refusal`],
+//! [`explain`], [`proxies`] (what proxies' actors and people say), [`report`], [`listing`].
 
+mod choosing;
 mod cooldown;
 mod explain;
 mod fleet;
 mod index;
 mod leases;
 mod listing;
+mod passing;
 mod proxies;
 mod refusal;
 mod report;
@@ -40,28 +42,21 @@ use egress_protocol::{ObjectKey, Timestamp, Uid};
 use hashbrown::HashMap;
 
 use cooldown::Cooldowns;
-use fleet::{Fleet, PerTarget, matches};
-use index::{Found, Look};
+use fleet::{Fleet, PerTarget};
 use leases::Leases;
 pub use listing::{LeaseWalk, ProxyWalk};
+use passing::{BITE, Deadline};
 pub use report::Reported;
-use selectors::{FleetOrder, Selectors, Wanted};
+use selectors::Selectors;
 use targets::Targets;
 
 /// Fast, and seeded at random by process: keys come from clients.
 type Hash = foldhash::fast::RandomState;
 
-/// A selector that can name at most so many proxies needs no index.
-const DIRECT: usize = 32;
-/// A search passes over so many proxies blocked for the target before an index without them is made.
-const PATIENCE: usize = 16;
-/// Bites of expiry: one message, and on the way of each grant (LS-12).
-pub const BITE: usize = 128;
+/// How much a grant may end on its way (LS-12).
 const BITE_OF_A_GRANT: usize = 2;
 /// A proxy known from the journal only, which nobody published for so long, is gone.
 const UNKNOWN_FOR: Duration = Duration::from_secs(600);
-const SWEEP_EVERY: Duration = Duration::from_secs(60);
-const JUDGE_EVERY: Duration = Duration::from_secs(1);
 
 /// The limits of leases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,13 +101,6 @@ pub struct Effects {
     pub entries: Vec<Entry>,
     /// Probe these now (LS-7).
     pub probes: Vec<ObjectKey>,
-}
-
-/// Something ends by itself.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Deadline {
-    Cooling { uid: Uid, target: Option<Arc<str>> },
-    Cordon { uid: Uid, target: Option<Arc<str>> },
 }
 
 /// The book. See the module's documentation.
@@ -244,74 +232,6 @@ impl Book {
         Ok(ttl)
     }
 
-    /// The best proxy for a request, without a look at the rest of the fleet (LS-12).
-    fn choose(&mut self, request: &GrantRequest, caller: &Caller, now: Timestamp) -> Option<u32> {
-        let blocked_for = request.target.as_ref().filter(|target| self.targets.blocked(target) > 0);
-        let narrow = Wanted { selector: &request.selector, caller, target: blocked_for };
-        if blocked_for.is_some()
-            && let Some(index) = self.selectors.find(&narrow, now)
-        {
-            return self.search(index, request);
-        }
-        let wanted = Wanted { target: None, ..narrow };
-        let index = match self.selectors.find(&wanted, now) {
-            Some(index) => index,
-            None => {
-                let (candidates, size) = self.fleet.candidates(&request.selector, caller);
-                let slots = self.fleet.of(&candidates);
-                if size <= DIRECT {
-                    return self.best_of(&slots, request, caller);
-                }
-                self.selectors.build(&wanted, slots, &mut self.fleet, now)
-            }
-        };
-        match self.look_up(index, PATIENCE, request, blocked_for) {
-            Found::Proxy(proxy) => Some(proxy),
-            Found::Nothing => None,
-            Found::GaveUp => {
-                let slots = self.selectors.entry(index).index.members().to_vec();
-                let narrow = self.selectors.build(&narrow, slots, &mut self.fleet, now);
-                self.search(narrow, request)
-            }
-        }
-    }
-
-    fn search(&mut self, index: u32, request: &GrantRequest) -> Option<u32> {
-        match self.look_up(index, usize::MAX, request, None) {
-            Found::Proxy(proxy) => Some(proxy),
-            Found::Nothing | Found::GaveUp => None,
-        }
-    }
-
-    fn look_up(&mut self, index: u32, patience: usize, request: &GrantRequest, pass_over: Option<&Arc<str>>) -> Found {
-        let fleet = &self.fleet;
-        let entry = self.selectors.entry(index);
-        let order = FleetOrder { fleet, anonymous: entry.anonymous, target: entry.target.as_ref() };
-        let exclude = &request.selector.exclude;
-        entry.index.first(Selectors::LIMIT, patience, &order, |proxy| {
-            if !exclude.is_empty() && exclude.contains(&fleet.cold(proxy).key) {
-                Look::Skip
-            } else if pass_over.is_some_and(|target| fleet.cold(proxy).blocked_for(target)) {
-                Look::SkipCounted
-            } else {
-                Look::Take
-            }
-        })
-    }
-
-    /// The best of a handful.
-    fn best_of(&self, slots: &[u32], request: &GrantRequest, caller: &Caller) -> Option<u32> {
-        let fit = |slot: &u32| {
-            let cold = self.fleet.cold(*slot);
-            cold.published.as_ref().is_some_and(|proxy| matches(&request.selector, caller.namespaces.as_deref(), proxy))
-                && self.fleet.hot(*slot).key(caller.anonymous) < Selectors::LIMIT
-                && !request.target.as_ref().is_some_and(|target| cold.blocked_for(target))
-                && !request.selector.exclude.contains(&cold.key)
-        };
-        let key = |slot: &u32| (self.fleet.hot(*slot).key(caller.anonymous), &self.fleet.cold(*slot).key);
-        slots.iter().copied().filter(fit).min_by(|a, b| key(a).cmp(&key(b)))
-    }
-
     /// A lease as its caller may see it.
     fn visible(&mut self, id: LeaseId, caller: &Caller, now: Timestamp) -> Result<u32, LeaseError> {
         let slot = self.leases.find(id).ok_or(LeaseError::UnknownLease)?;
@@ -388,70 +308,6 @@ impl Book {
         self.selectors.lowered(proxy, &self.fleet);
         // One in, at most one out.
         self.leases.forget(Timestamp::from_millis(i64::MIN), self.settings.remember_at_most);
-    }
-
-    fn wait_for(&mut self, at: Timestamp, deadline: Deadline) {
-        self.deadlines.push(Reverse((at, deadline)));
-    }
-
-    /// Ends at most `limit` leases, cooldowns and cordons whose time is over, and answers how many.
-    fn expire(&mut self, now: Timestamp, limit: usize) -> usize {
-        let mut done = 0;
-        while done < limit {
-            if let Some(slot) = self.leases.pop_due(now) {
-                let at = self.leases.get(slot).expires_at;
-                self.end(slot, LeaseState::Expired, "expired", at);
-            } else if self.deadlines.peek().is_some_and(|Reverse((at, _))| *at <= now) {
-                if let Some(Reverse((_, deadline))) = self.deadlines.pop() {
-                    self.pass(&deadline, now);
-                }
-            } else {
-                break;
-            }
-            done += 1;
-        }
-        done
-    }
-
-    fn pass(&mut self, deadline: &Deadline, now: Timestamp) {
-        match deadline {
-            Deadline::Cooling { uid, target } => {
-                if let Some(slot) = self.fleet.by_uid(uid) {
-                    self.refresh_cooling(slot, target, now);
-                }
-            }
-            Deadline::Cordon { uid, target } => {
-                if let Some(slot) = self.fleet.by_uid(uid)
-                    && self.fleet.cold(slot).cordons.get(target.as_ref()).is_some_and(|cordon| cordon.until.is_some_and(|until| until <= now))
-                {
-                    self.lift(slot, target);
-                }
-            }
-        }
-    }
-
-    /// What time alone brings about, in a bounded bite; `true` when more is due.
-    pub fn advance(&mut self, now: Timestamp) -> bool {
-        let expired = self.expire(now, BITE);
-        let mut forgotten = 0;
-        while forgotten < BITE && self.leases.forget(now - self.settings.remember, self.settings.remember_at_most) {
-            forgotten += 1;
-        }
-        if now.since(self.judged_at) >= JUDGE_EVERY {
-            self.judged_at = now;
-            self.targets.judge(now);
-            self.selectors.sweep(&mut self.fleet, now);
-        }
-        if now.since(self.swept_at) >= SWEEP_EVERY {
-            self.swept_at = now;
-            self.targets.sweep(now);
-            self.sweep_cooldowns(now);
-        }
-        if self.unknown_until.is_some_and(|until| until <= now) {
-            self.unknown_until = None;
-            self.drop_unknown(now);
-        }
-        expired == BITE || forgotten == BITE
     }
 
     /// Leases that run.

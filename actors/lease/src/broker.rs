@@ -236,7 +236,12 @@ impl BrokerActor {
                 if matches!(error, LeaseError::Refused(_)) {
                     ctx.metrics().lease_refusals.get_or_create(&Reason { reason: code.as_str() }).inc();
                 }
-                tracing::debug!(reason = code.as_str(), owner = request.owner.as_deref(), target = request.target.as_deref(), "lease refused");
+                tracing::debug!(
+                    reason = code.as_str(),
+                    owner = request.owner.as_deref(),
+                    target = request.target.as_deref(),
+                    "lease refused"
+                );
             }
         }
         let id = granted.as_ref().ok().map(|view| view.record.id);
@@ -257,7 +262,12 @@ impl BrokerActor {
     }
 
     /// Answers after the journal has what was done.
-    fn answer<T>(&mut self, ctx: &Context<Self>, answer: Result<T, LeaseError>, reply_to: Reply<Result<T, LeaseError>>) -> Result<(), Failure> {
+    fn answer<T>(
+        &mut self,
+        ctx: &Context<Self>,
+        answer: Result<T, LeaseError>,
+        reply_to: Reply<Result<T, LeaseError>>,
+    ) -> Result<(), Failure> {
         let settled = self.settle(ctx);
         let answer = if settled.is_ok() { answer } else { Err(LeaseError::StoreUnavailable) };
         // Whoever asked and left can ask again: all of these may be repeated.

@@ -357,7 +357,8 @@ pub(crate) fn matches(selector: &Selector, namespaces: Option<&[Arc<str>]>, prox
         && selector.namespace.as_ref().is_none_or(|namespace| **namespace == *proxy.key.namespace)
         && selector.provider.as_ref().is_none_or(|provider| proxy.provider.as_deref() == Some(&**provider))
         && namespaces.is_none_or(|seen| seen.iter().any(|namespace| **namespace == *proxy.key.namespace))
-        && selector.attributes.iter().all(|wanted| {
-            proxy.attributes.get(&*wanted.key).is_some_and(|value| wanted.values.iter().any(|v| **v == **value))
-        })
+        && selector
+            .attributes
+            .iter()
+            .all(|wanted| proxy.attributes.get(&*wanted.key).is_some_and(|value| wanted.values.iter().any(|v| **v == **value)))
 }

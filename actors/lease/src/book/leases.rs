@@ -37,14 +37,7 @@ pub(crate) struct Leases {
 
 impl Leases {
     pub(crate) fn new(now: Timestamp) -> Self {
-        Self {
-            slots: Vec::new(),
-            free: Vec::new(),
-            by_id: HashMap::default(),
-            wheel: Wheel::new(now),
-            ended: VecDeque::new(),
-            active: 0,
-        }
+        Self { slots: Vec::new(), free: Vec::new(), by_id: HashMap::default(), wheel: Wheel::new(now), ended: VecDeque::new(), active: 0 }
     }
 
     pub(crate) fn active(&self) -> usize {

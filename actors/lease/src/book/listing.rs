@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use egress_protocol::lease::item::proxy_url;
 use egress_protocol::lease::{
-    BrokerStats, Caller, CoolingItem, CordonItem, Cursor, LeaseFilter, LeaseId, LeaseView, ProviderSlots, ProxyAvailability, ProxyFilter, ProxyItem,
-    ProxyList, SlotCounts,
+    BrokerStats, Caller, CoolingItem, CordonItem, Cursor, LeaseFilter, LeaseId, LeaseView, ProviderSlots, ProxyAvailability, ProxyFilter,
+    ProxyItem, ProxyList, SlotCounts,
 };
 use egress_protocol::{ObjectKey, Timestamp};
 

@@ -155,7 +155,7 @@ impl Book {
         };
         let retry_after = numbers.soonest.filter(|_| code == ProblemCode::NoCapacity).map(|at| {
             let wait = at.since(now).as_millis() as u64;
-            let spread_out = wait + (u128::from(wait) * u128::from(spread) >> 32) as u64;
+            let spread_out = wait + ((u128::from(wait) * u128::from(spread)) >> 32) as u64;
             spread_out.div_ceil(1000).max(1)
         });
         LeaseError::Refused(Box::new(Refusal {

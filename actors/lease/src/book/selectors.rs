@@ -37,15 +37,7 @@ impl Wanted<'_> {
     fn hash(&self, hasher: &Hash) -> u64 {
         use std::hash::BuildHasher;
         let s = self.selector;
-        hasher.hash_one((
-            &s.attributes,
-            &s.provider,
-            &s.namespace,
-            &s.name,
-            &self.caller.namespaces,
-            self.caller.anonymous,
-            self.target,
-        ))
+        hasher.hash_one((&s.attributes, &s.provider, &s.namespace, &s.name, &self.caller.namespaces, self.caller.anonymous, self.target))
     }
 }
 

@@ -47,7 +47,8 @@ impl Busiest {
         let count = self.watched.entry(Arc::clone(target)).or_default();
         *count += 1;
         let count = *count;
-        let Some((least, fewest)) = self.named.iter().min_by_key(|(_, count)| **count).map(|(name, count)| (Arc::clone(name), *count)) else {
+        let Some((least, fewest)) = self.named.iter().min_by_key(|(_, count)| **count).map(|(name, count)| (Arc::clone(name), *count))
+        else {
             return Name::Other;
         };
         if count < fewest.saturating_mul(MARGIN) {

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use egress_protocol::lease::{
-    BROKER_ID, BrokerMessage, Caller, Entry, GrantRequest, JOURNAL_ID, JournalMessage, LeaseError, LeaseFilter, LeaseId, LeaseState, LeaseView,
-    ProblemCode, ProxyAvailability, ProxyFilter, ReportRequest, ReportResult,
+    BROKER_ID, BrokerMessage, Caller, Entry, GrantRequest, JOURNAL_ID, JournalMessage, LeaseError, LeaseFilter, LeaseId, LeaseState,
+    LeaseView, ProblemCode, ProxyAvailability, ProxyFilter, ReportRequest, ReportResult,
 };
 use egress_protocol::message::Never;
 use egress_protocol::metrics::{Metrics, Reason, Report};
@@ -200,7 +200,12 @@ impl Tree {
 
     async fn report(&self, id: LeaseId, result: ReportResult) {
         let (request, caller) = (Box::new(ReportRequest { result, target: None, cooldown: None, message: None }), self.caller.clone());
-        self.system.address(BROKER_ID).call(SOON, |reply_to| BrokerMessage::Report { id, request, caller, reply_to }).await.unwrap().unwrap();
+        self.system
+            .address(BROKER_ID)
+            .call(SOON, |reply_to| BrokerMessage::Report { id, request, caller, reply_to })
+            .await
+            .unwrap()
+            .unwrap();
     }
 
     async fn kept(&self) -> Vec<(LeaseId, Option<LeaseState>)> {
@@ -350,7 +355,11 @@ async fn reading_changes_nothing_m27() {
     let (broker, caller) = (tree.system.address(BROKER_ID), tree.caller.clone());
     for _ in 0..3 {
         tree.get(lease.record.id).await.unwrap();
-        broker.call(SOON, |reply_to| BrokerMessage::GetProxy { key: proxy("a", 2).key, caller: caller.clone(), reply_to }).await.unwrap().unwrap();
+        broker
+            .call(SOON, |reply_to| BrokerMessage::GetProxy { key: proxy("a", 2).key, caller: caller.clone(), reply_to })
+            .await
+            .unwrap()
+            .unwrap();
         broker.call(SOON, |reply_to| BrokerMessage::Explain { request: Box::default(), caller: caller.clone(), reply_to }).await.unwrap();
         let (page, next) = broker
             .call(SOON, |reply_to| BrokerMessage::ListLeases {

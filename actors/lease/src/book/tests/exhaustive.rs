@@ -13,7 +13,7 @@ use crate::book::{Book, BookSettings, Entropy, LeaseWalk};
 use crate::journal::{JournalArgs, Kept};
 
 const DEPTH: usize = 7;
-const MAX_STATES: usize = 12_000;
+const MAX_STATES: usize = 6_000;
 
 #[derive(Debug, Clone, Copy)]
 enum Event {
@@ -137,7 +137,8 @@ impl State {
                 }
             }
             Event::Cordon => {
-                let request = CordonRequest { target: Some("t".into()), until: Some(self.now + Duration::from_secs(15)), reason: "".into() };
+                let request =
+                    CordonRequest { target: Some("t".into()), until: Some(self.now + Duration::from_secs(15)), reason: "".into() };
                 // There may be no such proxy now.
                 let _ = self.book.cordon(&key("b"), &request, &caller(), self.now);
             }
@@ -170,7 +171,8 @@ impl State {
             .iter()
             .map(|proxy| {
                 let item = self.book.proxy(&proxy.key, &caller()).unwrap();
-                let cooling: Vec<_> = item.cooling_down.iter().map(|c| (c.target.clone(), c.until.since(self.now), c.reason.clone())).collect();
+                let cooling: Vec<_> =
+                    item.cooling_down.iter().map(|c| (c.target.clone(), c.until.since(self.now), c.reason.clone())).collect();
                 let cordons: Vec<_> = item.cordons.iter().map(|c| (c.target.clone(), c.until.map(|u| u.since(self.now)))).collect();
                 format!("{} {} {} {} {cooling:?} {cordons:?}", proxy.uid, item.name, item.healthy, item.active_leases)
             })

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use egress_protocol::Uid;
 use egress_protocol::lease::{Caller, LeaseError, LeaseFilter, LeaseId, LeaseState, ProblemCode, ProxyAvailability, Selector};
 use egress_protocol::resource::Phase;
-use egress_protocol::Uid;
 
 use super::world::*;
 use crate::book::{BookSettings, Entropy, LeaseWalk};
@@ -154,7 +154,11 @@ fn expiry_is_a_property_of_the_lease_m22() {
     let mut world = World::of(&[proxy("a", 1)]);
     world.grant(&lasting(10));
     // A new attribute, another provider, unhealthy: the lease ends all the same.
-    world.publish(ProxyAvailability { provider: Some("new".into()), healthy: false, ..with_attributes(proxy("a", 1), &[("class", "new")]) });
+    world.publish(ProxyAvailability {
+        provider: Some("new".into()),
+        healthy: false,
+        ..with_attributes(proxy("a", 1), &[("class", "new")])
+    });
     world.pass(10.0);
     assert_eq!(world.book.active_leases(), 0);
 }
@@ -166,7 +170,10 @@ fn a_renewal_ends_ttl_from_now_and_takes_the_granted_one_by_default_ls_5() {
     world.pass(50.0);
     let caller = world.caller.clone();
     let renewed = world.book.renew(lease.record.id, None, &caller, world.now).unwrap();
-    assert_eq!((renewed.expires_at, renewed.expires_in_seconds, renewed.renew_after_seconds), (world.now + Duration::from_secs(60), 60, 20));
+    assert_eq!(
+        (renewed.expires_at, renewed.expires_in_seconds, renewed.renew_after_seconds),
+        (world.now + Duration::from_secs(60), 60, 20)
+    );
     let renewed = world.book.renew(lease.record.id, Some(Duration::from_secs(600)), &caller, world.now).unwrap();
     assert_eq!((renewed.expires_in_seconds, renewed.renew_after_seconds), (600, 100), "at most a third of the drain timeout (LS-2)");
     world.pass(599.0);

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use egress_protocol::lease::{
-    Caller, GrantRequest, LeaseError, LeaseId, LeaseView, ProxyAvailability, Refusal, ReportRequest, ReportResult, Selector, SelectorAttribute,
+    Caller, GrantRequest, LeaseError, LeaseId, LeaseView, ProxyAvailability, Refusal, ReportRequest, ReportResult, Selector,
+    SelectorAttribute,
 };
 use egress_protocol::object::Credentials;
 use egress_protocol::resource::{Mode, Phase};
