@@ -22,8 +22,11 @@ pub use lines::{Auth, curl_lines};
 /// The provider entry of the pool.
 pub const PROVIDER: &str = "local";
 
+/// How many proxies the pool has.
+pub const SIZE: usize = 5;
+
 /// Name and what can be selected on.
-const POOL: [(&str, &str, &str); 5] =
+const POOL: [(&str, &str, &str); SIZE] =
     [("demo-1", "de", "light"), ("demo-2", "de", "heavy"), ("demo-3", "fr", "light"), ("demo-4", "us", "light"), ("demo-5", "us", "heavy")];
 
 /// The pool, ready to be started.
@@ -47,11 +50,6 @@ impl Demo {
             .zip(&ports.proxies)
             .map(|((name, geo, tier), port)| (ObjectKey::new("default", *name), spec(address, *port, geo, tier)));
         Ok(Self { proxies: proxies.collect(), endpoint: ports.endpoint, address })
-    }
-
-    /// What the proxies may reach on loopback, as an entry's `allowedTargets` says it.
-    pub fn allowed_target(&self) -> String {
-        self.address.to_string()
     }
 }
 

@@ -22,4 +22,4 @@ pub mod query;
 pub mod server;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

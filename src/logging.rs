@@ -16,7 +16,6 @@ use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 
-pub use filter::check as check_level;
 pub use line::Format;
 use line::{Fields, Line};
 

@@ -1,1 +1,10 @@
-fn main() {}
+//! The binary: reads the command line, does what it asks for, ends with the exit code of OP-4.
+
+use std::process::ExitCode;
+
+use egress_config::cli;
+use egress_proxies_operator::commands;
+
+fn main() -> ExitCode {
+    ExitCode::from(commands::run(cli::from_process()))
+}

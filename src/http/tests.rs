@@ -2,4 +2,4 @@
 
 mod server;
 mod strictness;
-mod wire;
+pub(crate) mod wire;

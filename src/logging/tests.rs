@@ -87,9 +87,6 @@ fn levels_are_per_target_and_libraries_are_quiet_ob_6() {
     assert_eq!(capture(Format::Json, "info,kvm2=debug", say).len(), 2);
     assert_eq!(capture(Format::Json, "trace", say).len(), 3);
     assert_eq!(capture(Format::Json, "info,hyper=debug", say).len(), 2);
-    for bad in ["", "loud", "info,", "kvm2=", "a b=info", "=info"] {
-        assert!(check_level(bad).is_err(), "{bad}");
-    }
 }
 
 #[test]

@@ -27,12 +27,12 @@ const ROUTES: [(&str, &str); 14] = [
 #[expect(clippy::disallowed_methods, reason = "a switch of this test alone")]
 fn committed(file: &str, generated: &str) {
     let path = format!("{}/docs/{file}", env!("CARGO_MANIFEST_DIR"));
-    if std::env::var_os("EPO_WRITE_GENERATED").is_some() {
+    if std::env::var_os("UPDATE").is_some() {
         std::fs::write(&path, generated).unwrap();
     }
     assert!(
         std::fs::read_to_string(&path).unwrap_or_default() == generated,
-        "docs/{file} is not what the handlers say; write it anew: EPO_WRITE_GENERATED=1 cargo test -p egress-proxies-operator --lib openapi"
+        "docs/{file} is not what the handlers say; write it anew: UPDATE=1 cargo test -p egress-proxies-operator --lib openapi"
     );
 }
 

@@ -8,50 +8,50 @@ use tokio::net::TcpStream;
 
 /// An answer as it came over the wire.
 #[derive(Debug)]
-pub(super) struct Answer {
-    pub(super) status: u16,
-    pub(super) head: String,
-    pub(super) body: Vec<u8>,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: Vec<u8>,
 }
 
 impl Answer {
-    pub(super) fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_else(|e| panic!("{e}: {}", String::from_utf8_lossy(&self.body)))
     }
 
     /// The fields of a 400.
-    pub(super) fn fields(&self) -> Vec<String> {
+    pub(crate) fn fields(&self) -> Vec<String> {
         let document = self.json();
         let errors = document["errors"].as_array().cloned().unwrap_or_default();
         errors.iter().map(|e| e["field"].as_str().unwrap().to_owned()).collect()
     }
 
-    pub(super) fn header(&self, name: &str) -> Option<&str> {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.head.lines().find_map(|line| {
             let (n, value) = line.split_once(':')?;
             n.eq_ignore_ascii_case(name).then(|| value.trim())
         })
     }
 
-    pub(super) fn code(&self) -> String {
+    pub(crate) fn code(&self) -> String {
         self.json()["code"].as_str().unwrap_or_default().to_owned()
     }
 }
 
 /// One connection that is told what to send.
-pub(super) struct Wire(pub(super) TcpStream);
+pub(crate) struct Wire(pub(crate) TcpStream);
 
 impl Wire {
-    pub(super) async fn open(address: SocketAddr) -> Self {
+    pub(crate) async fn open(address: SocketAddr) -> Self {
         Self(TcpStream::connect(address).await.unwrap())
     }
 
-    pub(super) async fn send(&mut self, bytes: impl AsRef<[u8]>) {
+    pub(crate) async fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.0.write_all(bytes.as_ref()).await.unwrap();
     }
 
     /// The next answer; `None` when the connection ended instead.
-    pub(super) async fn answer(&mut self) -> Option<Answer> {
+    pub(crate) async fn answer(&mut self) -> Option<Answer> {
         let mut bytes = Vec::new();
         let head_end = loop {
             if let Some(at) = bytes.windows(4).position(|w| w == b"\r\n\r\n") {
@@ -72,21 +72,21 @@ impl Wire {
     }
 
     /// Whether the server closes the connection without another byte.
-    pub(super) async fn closes(&mut self) -> bool {
+    pub(crate) async fn closes(&mut self) -> bool {
         let mut rest = Vec::new();
         matches!(self.0.read_to_end(&mut rest).await, Ok(0) | Err(_))
     }
 }
 
 /// One request on a connection of its own.
-pub(super) async fn ask(address: SocketAddr, request: impl AsRef<[u8]>) -> Answer {
+pub(crate) async fn ask(address: SocketAddr, request: impl AsRef<[u8]>) -> Answer {
     let mut wire = Wire::open(address).await;
     wire.send(request).await;
     wire.answer().await.expect("an answer")
 }
 
 /// A request with the usual headers.
-pub(super) fn request(method: &str, target: &str, headers: &[(&str, &str)], body: Option<&str>) -> Vec<u8> {
+pub(crate) fn request(method: &str, target: &str, headers: &[(&str, &str)], body: Option<&str>) -> Vec<u8> {
     let mut text = format!("{method} {target} HTTP/1.1\r\nHost: localhost\r\n");
     for (name, value) in headers {
         text += &format!("{name}: {value}\r\n");

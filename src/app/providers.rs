@@ -1,0 +1,106 @@
+//! Entries of the providers file → backends: the one place that knows every backend's constructor. The types are those
+//! of [`egress_config::providers`]; a new one is a new arm of [`backend`].
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use egress_backend_local::{Faults, Limits, LocalBackend, LocalConfig, Outside};
+use egress_config::cli::StandaloneSettings;
+use egress_config::providers::{FaultKnobs, LocalBlock, ProviderBlock, ProviderEntry, ProvidersConfig};
+use egress_protocol::InstallationId;
+use egress_protocol::net::AllowList;
+use egress_provider::{Backend, BuildBackend, ProviderArgs, ProvidersArgs};
+
+use crate::app::Ports;
+use crate::demo::Demo;
+
+/// How long tunnels may end on an orderly stop (OP-5).
+const STOP_GRACE: Duration = Duration::from_secs(10);
+
+/// What every backend may need from the process.
+#[derive(Debug, Clone)]
+struct Surroundings {
+    state: PathBuf,
+    installation: InstallationId,
+    egress_allow: AllowList,
+    ports: Ports,
+}
+
+/// Every entry with its backend's constructor. In a demonstration the built-in entry may reach the endpoint, that address
+/// and port only.
+pub(super) fn of(
+    settings: &StandaloneSettings,
+    demo: Option<&Demo>,
+    state: &Path,
+    installation: &InstallationId,
+    ports: &Ports,
+) -> Result<ProvidersArgs, Vec<String>> {
+    let allowed = demo.map(|demo| AllowList::parse(&[demo.address.to_string()])).transpose()?.unwrap_or_default();
+    let around = Surroundings {
+        state: state.to_owned(),
+        installation: installation.clone(),
+        egress_allow: settings.egress_allow.clone().and(&allowed),
+        ports: ports.clone(),
+    };
+    let entries = settings.providers.entries.iter().map(|entry| {
+        let (type_, fingerprint) = (entry.type_name(), entry.fingerprint.clone());
+        let (name, max_concurrent_creates) = (Arc::clone(&entry.name), size(entry.max_concurrent_creates));
+        let (entry, around) = (entry.clone(), around.clone());
+        let build: BuildBackend = Arc::new(move || Ok(backend(&entry, &around)));
+        let args = ProviderArgs { name, max_concurrent_creates, stop_grace: STOP_GRACE, build };
+        egress_provider::ProviderEntry { type_, fingerprint, args }
+    });
+    Ok(ProvidersArgs { entries: entries.collect() })
+}
+
+/// How many connections one proxy may have, of whatever entry allows most.
+pub(super) fn connections(config: &ProvidersConfig) -> usize {
+    let of = |entry: &ProviderEntry| match &entry.block {
+        ProviderBlock::Local(block) => size(block.max_connections),
+    };
+    config.entries.iter().map(of).max().unwrap_or_default()
+}
+
+fn backend(entry: &ProviderEntry, around: &Surroundings) -> Arc<dyn Backend> {
+    match &entry.block {
+        ProviderBlock::Local(block) => Arc::new(local(entry, block, around)),
+    }
+}
+
+fn local(entry: &ProviderEntry, block: &LocalBlock, around: &Surroundings) -> LocalBackend {
+    let config = LocalConfig {
+        entry: Arc::clone(&entry.name),
+        installation: around.installation.clone(),
+        listen: block.listen_addresses.clone(),
+        sources: block.source_addresses.clone(),
+        allowed_clients: block.allowed_clients.clone(),
+        allowed_targets: block.allowed_targets.clone().and(&around.egress_allow),
+        limits: Limits {
+            max_connections: size(block.max_connections),
+            max_header_bytes: size(block.max_header_bytes),
+            connect_timeout: block.connect_timeout,
+            idle_timeout: block.idle_timeout,
+        },
+        faults: block.faults.iter().map(faults).collect(),
+        state_dir: Some(around.state.clone()),
+    };
+    let outside = Outside { observer: around.ports.local_observer.clone(), ..Outside::system(around.ports.clock) };
+    LocalBackend::new(config, outside)
+}
+
+fn size(number: u32) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+fn faults(knobs: &FaultKnobs) -> Faults {
+    Faults {
+        proxies: knobs.proxies.clone(),
+        latency: knobs.latency,
+        refuse_after: knobs.refuse_after,
+        proxy_auth: knobs.proxy_auth,
+        reset_ratio: knobs.reset_ratio,
+        fail_ratio: knobs.fail_ratio,
+        create_error: knobs.create_error,
+    }
+}

@@ -1,0 +1,161 @@
+//! What the command `standalone` does with an [`App`]: the log, signals, what a person is shown, the exit code.
+
+use std::fmt::Write as _;
+use std::io::{IsTerminal, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use egress_config::cli::{LogFormat, Objects, StandaloneSettings, TokenSource};
+use egress_protocol::lease::{BROKER_ID, BrokerMessage, Caller, ProxyFilter};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use super::{App, Running};
+use crate::demo::{self, Auth};
+use crate::{logging, version};
+
+/// How long the lines to paste wait for the pool.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// After the tree has ended, what may still hold a thread.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// Runs until it is told to stop, or until it gives up. Returns the exit code of OP-4.
+pub fn run(settings: StandaloneSettings) -> u8 {
+    let format = match settings.log_format {
+        Some(LogFormat::Json) => logging::Format::Json,
+        Some(LogFormat::Text) => logging::Format::Text,
+        None if std::io::stderr().is_terminal() => logging::Format::Text,
+        None => logging::Format::Json,
+    };
+    if let Err(error) = logging::install(format, &settings.log_level) {
+        return complain(2, &error);
+    }
+    tracing::info!(version = version::VERSION, commit = version::COMMIT, compiler = version::COMPILER, "{}", version::line());
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("egress").build() {
+        Ok(runtime) => runtime,
+        Err(error) => return complain(3, &format!("the runtime cannot be made: {error}")),
+    };
+    let code = runtime.block_on(serve(settings));
+    runtime.shutdown_timeout(LINGER);
+    code
+}
+
+async fn serve(settings: StandaloneSettings) -> u8 {
+    let signals = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
+    let (Ok(mut terminate), Ok(mut interrupt)) = signals else { return complain(3, "signals cannot be listened to") };
+    let demonstration = settings.objects == Objects::Demonstration;
+    let auth = match &settings.tokens {
+        TokenSource::Open => Auth::Open,
+        TokenSource::Variable(_) => Auth::Environment,
+        TokenSource::File { path, .. } => Auth::File(std::path::absolute(path).unwrap_or_else(|_| path.clone())),
+    };
+    let mut running = match App::start(settings).await {
+        Ok(running) => running,
+        Err(error) => return complain(error.exit_code(), &error.to_string()),
+    };
+    show(&summary(&running));
+    let lines = tokio::select! {
+        lines = lines(&running, demonstration, &auth) => Some(lines),
+        () = either(&mut terminate, &mut interrupt) => None,
+    };
+    if let Some(lines) = lines {
+        show(&lines);
+        tokio::select! {
+            () = either(&mut terminate, &mut interrupt) => {}
+            failure = running.failed() => {
+                tracing::error!(reason = %failure, "the process gives up");
+                return 3;
+            }
+        }
+    }
+    tokio::select! {
+        biased;
+        () = running.stop() => 0,
+        () = either(&mut terminate, &mut interrupt) => {
+            tracing::warn!("WARNING: told to stop twice: ending at once");
+            3
+        }
+    }
+}
+
+async fn either(terminate: &mut Signal, interrupt: &mut Signal) {
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+}
+
+fn complain(code: u8, text: &str) -> u8 {
+    tracing::error!(reason = text, "not started");
+    code
+}
+
+/// Where everything is (OP-2).
+fn summary(running: &Running) -> String {
+    let at = running.addresses;
+    let mut out = format!(
+        "{}\n\n  state folder   {}\n  installation   {}\n  discovery API  http://{}\n",
+        version::line(),
+        running.state.display(),
+        running.installation,
+        reachable(at.discovery),
+    );
+    for (name, address, path) in
+        [("debug", at.debug, "/debug/actors"), ("metrics", at.metrics, "/metrics"), ("health", at.health, "/readyz")]
+    {
+        if let Some(address) = address {
+            let _ = writeln!(out, "  {name:<13}  http://{}{path}", reachable(address));
+        }
+    }
+    out
+}
+
+/// An address that listens everywhere is asked on loopback.
+fn reachable(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
+}
+
+/// What is printed once the pool is Ready; nothing without a demonstration.
+async fn lines(running: &Running, demonstration: bool, auth: &Auth) -> String {
+    if demonstration { pool(running, auth, wait_until_ready(running).await) } else { String::new() }
+}
+
+fn pool(running: &Running, auth: &Auth, ready: usize) -> String {
+    let Some(page) = running.addresses.demonstration else { return String::new() };
+    let mut out = format!("\nDemonstration pool: {ready} of {} proxies are Ready. Paste these, as often as you like:\n", demo::SIZE);
+    for (what, line) in demo::curl_lines(reachable(running.addresses.discovery), page, auth) {
+        let _ = write!(out, "\n# {what}\n{line}\n");
+    }
+    out += "\nStop with Ctrl-C. Your own proxies: standalone --manifests DIR\n";
+    out
+}
+
+/// How many of the pool are Ready: all of them, or as many as are after a while.
+async fn wait_until_ready(running: &Running) -> usize {
+    let broker = running.system().address::<BrokerMessage>(BROKER_ID);
+    let until = tokio::time::Instant::now() + PATIENCE;
+    loop {
+        let list = broker.call(PATIENCE, |reply_to| BrokerMessage::ListProxies {
+            filter: Box::new(ProxyFilter { healthy: Some(true), ..ProxyFilter::default() }),
+            after: None,
+            limit: demo::SIZE + 1,
+            caller: Caller::anonymous(),
+            reply_to,
+        });
+        let ready = list.await.map_or(0, |list| list.items.len());
+        if ready >= demo::SIZE || tokio::time::Instant::now() >= until {
+            return ready;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// On stdout; nobody there to read is no fault.
+fn show(text: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
