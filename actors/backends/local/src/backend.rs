@@ -106,10 +106,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl LocalBackend {
     /// Opens nothing and reads nothing yet (PC-73).
     pub fn new(config: LocalConfig, outside: Outside) -> Self {
-        let guard = Guard {
-            allow: Arc::new(config.allowed_targets.clone()),
-            own: Arc::new(OwnAddresses::new(Arc::clone(&outside.interfaces))),
-        };
+        let guard =
+            Guard { allow: Arc::new(config.allowed_targets.clone()), own: Arc::new(OwnAddresses::new(Arc::clone(&outside.interfaces))) };
         let marks = Arc::new(Marks::new(config.state_dir.as_deref(), &config.entry));
         let inner = Inner {
             config,
@@ -273,7 +271,9 @@ impl Inner {
         let looked_for = name.clone();
         if let Some(mark) = self.with_marks(move |marks| marks.read(&looked_for)).await? {
             if let Some(which) = mark.differs(&request.uid, &request.installation) {
-                return Err(BackendError::permanent(format!("instance {name} exists and is not ours: mark {which} differs")).about(id(&name)));
+                return Err(
+                    BackendError::permanent(format!("instance {name} exists and is not ours: mark {which} differs")).about(id(&name))
+                );
             }
             let fits = mark.port == request.port && mark.placement_hash == placement_hash;
             if fits && self.bind(&mark).is_ok() {
@@ -388,8 +388,7 @@ impl Inner {
         for error in failed {
             tracing::warn!(provider = %self.config.entry, %error, "WARNING: a mark cannot be read, its local proxy is not restored");
         }
-        let mut waiting: Vec<Mark> =
-            marks.into_iter().filter(|mark| mark.is_managed() && mark.is_of(&self.config.installation)).collect();
+        let mut waiting: Vec<Mark> = marks.into_iter().filter(|mark| mark.is_managed() && mark.is_of(&self.config.installation)).collect();
         let started = Instant::now();
         loop {
             waiting.retain(|mark| {

@@ -107,10 +107,7 @@ pub(crate) fn placement_hash(placement: &Placement) -> String {
 pub(crate) enum MarkError {
     /// The folder does not answer: nothing can be said.
     #[error("{path}: {source}")]
-    Unreadable {
-        path: PathBuf,
-        source: io::Error,
-    },
+    Unreadable { path: PathBuf, source: io::Error },
     /// There is something, but no mark of this format.
     #[error("{path}: {reason}")]
     Corrupt { path: PathBuf, reason: String },
@@ -297,7 +294,12 @@ mod tests {
         marks.write(&bad).unwrap();
         let path = dir.path().join("marks/lab").join(file_name(&bad.name));
         let text = fs::read_to_string(&path).unwrap();
-        for broken in [&text[..text.len() / 2], &text.replace("\"version\": 1", "\"version\": 2"), &text.replace(bad.name.as_str(), good.name.as_str()), ""] {
+        for broken in [
+            &text[..text.len() / 2],
+            &text.replace("\"version\": 1", "\"version\": 2"),
+            &text.replace(bad.name.as_str(), good.name.as_str()),
+            "",
+        ] {
             fs::write(&path, broken).unwrap();
             assert!(matches!(marks.read(&bad.name), Err(MarkError::Corrupt { .. })), "{broken}");
             let (listed, failed) = marks.list().unwrap();

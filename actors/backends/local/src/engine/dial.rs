@@ -94,7 +94,10 @@ pub(super) async fn connect(settings: &Settings, target: &Target) -> Result<TcpS
         judged.retain(|ip| ip.is_ipv4() == source.is_ipv4());
         if judged.is_empty() {
             let family = if source.is_ipv4() { "IPv4" } else { "IPv6" };
-            return Err(Refusal::bad_gateway("destination_ip_unroutable", format!("the target has no {family} address, this proxy no other source")));
+            return Err(Refusal::bad_gateway(
+                "destination_ip_unroutable",
+                format!("the target has no {family} address, this proxy no other source"),
+            ));
         }
     }
     let addresses = interleaved(judged).into_iter().map(|ip| SocketAddr::new(ip, target.port)).collect();

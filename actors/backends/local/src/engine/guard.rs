@@ -38,13 +38,11 @@ impl Guard {
     }
 
     fn reason(&self, ip: IpAddr) -> Option<&'static str> {
-        special_purpose(ip)
-            .or_else(|| is_link_local_or_metadata(ip).then_some("cloud metadata"))
-            .or_else(|| match self.own.holds(ip) {
-                Ok(true) => Some("an address of this machine"),
-                Ok(false) => None,
-                Err(()) => Some("this machine's own addresses could not be read"),
-            })
+        special_purpose(ip).or_else(|| is_link_local_or_metadata(ip).then_some("cloud metadata")).or_else(|| match self.own.holds(ip) {
+            Ok(true) => Some("an address of this machine"),
+            Ok(false) => None,
+            Err(()) => Some("this machine's own addresses could not be read"),
+        })
     }
 }
 

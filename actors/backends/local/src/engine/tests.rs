@@ -1,1 +1,7 @@
-//! Tests.
+//! The engine over real sockets on loopback.
+
+mod answers;
+mod forwarding;
+mod limits;
+mod support;
+mod tunnels;
