@@ -13,6 +13,8 @@ use crate::face::Face;
 pub(crate) trait Inbox<M>: Send + Sync {
     /// `false` when the incarnation has ended.
     fn put(&self, message: M) -> bool;
+    /// Messages that wait.
+    fn depth(&self) -> usize;
 }
 
 /// What an id stands for: the public face of the actor and the mailbox of its current incarnation, if one is up.
@@ -103,9 +105,9 @@ impl<M: Message> Address<M> {
         self.call(timeout, message).await
     }
 
-    /// Messages sent and not yet handled.
+    /// Messages sent and not yet taken up; none while no incarnation is up.
     pub fn depth(&self) -> u64 {
-        self.cell.face.depth()
+        self.cell.inbox.load().as_ref().map_or(0, |inbox| inbox.depth() as u64)
     }
 
     /// Whether an incarnation is up.

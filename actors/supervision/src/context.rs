@@ -2,73 +2,22 @@
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use egress_protocol::Timestamp;
 use egress_protocol::metrics::Metrics;
 use futures::FutureExt;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
-use crate::address::{Cell, Inbox};
-use crate::face::{Alive, Probe};
-use crate::incarnation::{Command, Envelope, Start, panic_text};
-use crate::runner;
+use crate::children::{Command, Start, Started};
+use crate::incarnation::panic_text;
+use crate::inner::{Inner, Parent};
+use crate::mailbox::Envelope;
+use crate::runner::{self, ParentLink};
 use crate::{Actor, Address, ChildSpec, Failure, System};
-
-/// One incarnation as its context, its tasks and its address see it.
-pub(crate) struct Inner<A: Actor> {
-    pub(crate) system: System,
-    pub(crate) cell: Arc<Cell<A::Message>>,
-    pub(crate) mailbox: mpsc::UnboundedSender<Envelope<A>>,
-    pub(crate) commands: mpsc::UnboundedSender<Command>,
-    /// The incarnation is ending: tasks should.
-    pub(crate) cancelled: CancellationToken,
-    /// The grace is over: tasks must.
-    pub(crate) aborted: CancellationToken,
-    /// Asks the runner to drop the incarnation.
-    pub(crate) killed: CancellationToken,
-    pub(crate) tasks: TaskTracker,
-    /// Shared with the tasks; the id's next incarnation waits for the last of them.
-    pub(crate) alive: Arc<Alive>,
-}
-
-impl<A: Actor> Inner<A> {
-    fn post(&self, envelope: Envelope<A>) -> bool {
-        self.cell.face.sent();
-        let posted = self.mailbox.send(envelope).is_ok();
-        if !posted {
-            self.cell.face.taken();
-        }
-        posted
-    }
-}
-
-/// The mailbox as peers and inspection see it.
-pub(crate) struct Mailbox<A: Actor>(pub(crate) Arc<Inner<A>>);
-
-impl<A: Actor> Inbox<A::Message> for Mailbox<A> {
-    fn put(&self, message: A::Message) -> bool {
-        self.0.post(Envelope::Public(message))
-    }
-}
-
-impl<A: Actor> Probe for Mailbox<A> {
-    fn describe(&self, reply: oneshot::Sender<serde_json::Value>) -> bool {
-        self.0.post(Envelope::Describe(reply))
-    }
-
-    fn crash(&self) -> bool {
-        self.0.post(Envelope::Crash)
-    }
-
-    fn kill(&self) {
-        self.0.killed.cancel();
-    }
-}
 
 /// An actor's hands: its address, clock, timers, tasks and children. Cheap to clone.
 pub struct Context<A: Actor> {
@@ -115,10 +64,11 @@ impl<A: Actor> Context<A> {
 
     /// Sends an internal message to this incarnation.
     pub fn tell(&self, message: A::Internal) {
-        self.inner.post(Envelope::Internal(message));
+        self.inner.mailbox.post(Envelope::Internal(message));
     }
 
-    /// Sends an internal message to this incarnation after a while; dropping the timer cancels it.
+    /// Sends an internal message to this incarnation after a while. Dropping the timer cancels it; a message that is
+    /// in the mailbox already still arrives, so a tick that must not be late carries an epoch.
     #[must_use = "a dropped timer is cancelled"]
     pub fn after(&self, delay: Duration, message: A::Internal) -> Timer {
         Timer {
@@ -131,23 +81,21 @@ impl<A: Actor> Context<A> {
 
     /// Cancelled when this incarnation stops or dies; give it to what the task waits for.
     pub fn cancelled(&self) -> CancellationToken {
-        self.inner.cancelled.clone()
+        self.inner.cancelled().clone()
     }
 
-    /// Runs a future beside the mailbox; its result is told to this incarnation. It is aborted when the [`Task`] is
-    /// dropped or the incarnation ends; on an orderly stop it first gets [`crate::TASK_GRACE`] after cancellation. A
-    /// panic in it crashes the actor.
+    /// Runs a future beside the mailbox; its result is told to this incarnation and to no later one. It is aborted when
+    /// the [`Task`] is dropped or the incarnation ends; on an orderly stop it first gets [`crate::TASK_GRACE`] after
+    /// cancellation, but its result is not handled any more. A panic in it crashes the actor.
     #[must_use = "a dropped task is aborted; `keep` lets it run until the actor ends"]
     pub fn spawn<F>(&self, future: F) -> Task
     where
         F: Future<Output = A::Internal> + Send + 'static,
     {
-        self.start_task(async move {
-            match AssertUnwindSafe(future).catch_unwind().await {
-                Ok(message) => Envelope::Internal(message),
-                Err(panic) => Envelope::TaskPanicked(panic_text(panic.as_ref())),
-            }
-        })
+        self.start_task(AssertUnwindSafe(future).catch_unwind().map(|result| match result {
+            Ok(message) => Envelope::Internal(message),
+            Err(panic) => Envelope::TaskPanicked(panic_text(panic.as_ref()).into()),
+        }))
     }
 
     /// As [`Context::spawn`], for futures whose panic is an answer (PC-8): `on_panic` turns its text into the message.
@@ -156,12 +104,10 @@ impl<A: Actor> Context<A> {
     where
         F: Future<Output = A::Internal> + Send + 'static,
     {
-        self.start_task(async move {
-            match AssertUnwindSafe(future).catch_unwind().await {
-                Ok(message) => Envelope::Internal(message),
-                Err(panic) => Envelope::Internal(on_panic(panic_text(panic.as_ref()))),
-            }
-        })
+        self.spawn(AssertUnwindSafe(future).catch_unwind().map(|result| match result {
+            Ok(message) => message,
+            Err(panic) => on_panic(panic_text(panic.as_ref())),
+        }))
     }
 
     #[expect(clippy::disallowed_methods, reason = "the one helper that tracks tasks")]
@@ -169,11 +115,12 @@ impl<A: Actor> Context<A> {
     where
         F: Future<Output = Envelope<A>> + Send + 'static,
     {
-        let (aborted, alive, inner) = (self.inner.aborted.clone(), Arc::clone(&self.inner.alive), Arc::downgrade(&self.inner));
-        let tracked = self.inner.tasks.track_future(async move {
+        let tasks = self.inner.tasks();
+        let (aborted, alive, inner) = (tasks.aborted.clone(), Arc::clone(&self.inner.alive), Arc::downgrade(&self.inner));
+        let tracked = tasks.running.track_future(async move {
             let result = aborted.run_until_cancelled(future).await;
             if let (Some(envelope), Some(inner)) = (result, inner.upgrade()) {
-                inner.post(envelope);
+                inner.mailbox.post(envelope);
             }
             drop(alive);
         });
@@ -195,38 +142,24 @@ impl<A: Actor> Context<A> {
         match outcome.await {
             Ok(Ok(())) => Ok(address),
             Ok(Err(reason)) => Err(Failure(format!("{id}: {reason}"))),
-            Err(_) => Err(Failure(format!("{id}: its parent is ending"))),
+            Err(_) => Err(Failure(format!("{id}: it or its parent ended before it ran"))),
         }
     }
 
-    fn command<C: Actor>(&self, spec: ChildSpec<C>, started: Option<oneshot::Sender<Result<(), String>>>) -> Address<C::Message> {
+    fn command<C: Actor>(&self, spec: ChildSpec<C>, started: Started) -> Address<C::Message> {
         let cell = self.inner.system.cell::<C::Message>(&spec.id);
         let address = Address::new(Arc::clone(&cell));
-        let start = Start {
-            id: spec.id.clone(),
-            kind: C::KIND,
-            started,
-            run: runner::prepare::<C>(self.inner.system.clone(), cell, self.parent_link(), spec),
-        };
-        let _ = self.inner.commands.send(Command::Start(start));
+        let parent: Weak<dyn Parent> = Arc::downgrade(&self.inner) as _;
+        let parent = ParentLink { id: Arc::clone(&self.inner.cell.face.id), told: parent };
+        let (id, kind) = (Arc::clone(&cell.face.id), C::KIND);
+        let run = runner::prepare::<C>(self.inner.system.clone(), cell, Some(parent), spec);
+        self.inner.mailbox.command(Command::Start(Box::new(Start { id, kind, started, run })));
         address
-    }
-
-    fn parent_link(&self) -> runner::ParentLink {
-        let inner = Arc::downgrade(&self.inner);
-        runner::ParentLink {
-            id: Some(self.id().into()),
-            given_up: Arc::new(move |child, reason| {
-                if let Some(inner) = inner.upgrade() {
-                    inner.post(Envelope::ChildGivenUp { child, reason });
-                }
-            }),
-        }
     }
 
     /// Stops a child for good, in the background; a later child of the same id starts after it has ended.
     pub fn stop_child(&self, id: &str) {
-        let _ = self.inner.commands.send(Command::Stop { id: id.to_owned() });
+        self.inner.mailbox.command(Command::Stop(id.into()));
     }
 }
 

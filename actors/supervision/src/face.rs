@@ -10,6 +10,7 @@ use arc_swap::ArcSwapOption;
 use egress_protocol::Timestamp;
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::time::Instant;
 
 use crate::System;
 use crate::inspect::{ActorStatus, LastError};
@@ -37,27 +38,28 @@ impl Drop for Alive {
 
 /// Questions to an incarnation whose type nobody needs to know.
 pub(crate) trait Probe: Send + Sync {
-    /// Asks for [`crate::Actor::describe`]; `false` when the incarnation has ended.
+    /// Asks for [`crate::Actor::describe`]; `false` when the incarnation has ended or such a question waits already (OB-4).
     fn describe(&self, reply: oneshot::Sender<Value>) -> bool;
+    /// The message in hand, and since when.
+    fn handling(&self) -> Option<(&'static str, Instant)>;
+    /// Messages that wait.
+    fn depth(&self) -> usize;
     /// Makes it panic in its next message.
     fn crash(&self) -> bool;
-    /// Ends it at its next await.
+    /// Ends it before its next message.
     fn kill(&self);
 }
 
 /// The public face of an id.
 pub(crate) struct Face {
-    pub(crate) id: Box<str>,
+    pub(crate) id: Arc<str>,
     /// Runners that serve this id: one, or for a moment two when a stopped child is started again.
     pub(crate) runners: AtomicUsize,
     /// Held by the incarnation and its tasks: the next one starts only when the last of them has ended.
     pub(crate) alive: Arc<Semaphore>,
     pub(crate) probe: ArcSwapOption<Box<dyn Probe>>,
     pub(crate) restarts: AtomicU64,
-    depth: AtomicU64,
     words: Mutex<Words>,
-    /// One question at a time (OB-4).
-    pub(crate) asked: AtomicUsize,
 }
 
 /// What is told to people.
@@ -68,7 +70,6 @@ pub(crate) struct Words {
     pub(crate) order: u64,
     pub(crate) status: ActorStatus,
     pub(crate) since: Timestamp,
-    pub(crate) handling: Option<(&'static str, Timestamp)>,
     pub(crate) last_error: Option<LastError>,
 }
 
@@ -80,15 +81,12 @@ impl Face {
             alive: Arc::new(Semaphore::new(1)),
             probe: ArcSwapOption::const_empty(),
             restarts: AtomicU64::new(0),
-            depth: AtomicU64::new(0),
-            asked: AtomicUsize::new(0),
             words: Mutex::new(Words {
                 kind: "",
                 parent: None,
                 order: 0,
                 status: ActorStatus::Starting,
                 since: Timestamp::default(),
-                handling: None,
                 last_error: None,
             }),
         }
@@ -102,43 +100,36 @@ impl Face {
         self.lock().clone()
     }
 
-    pub(crate) fn update(&self, change: impl FnOnce(&mut Words)) {
-        change(&mut self.lock());
-    }
-
     pub(crate) fn set_status(&self, status: ActorStatus, now: Timestamp) {
-        self.update(|words| {
-            words.status = status;
-            words.since = now;
-            words.handling = None;
-        });
+        let mut words = self.lock();
+        words.status = status;
+        words.since = now;
     }
 
     pub(crate) fn crashed(&self, status: ActorStatus, now: Timestamp, message: &str) {
-        self.update(|words| {
-            words.status = status;
-            words.since = now;
-            words.handling = None;
-            words.last_error = Some(LastError { at: now, message: message.to_owned() });
-        });
+        let mut words = self.lock();
+        words.status = status;
+        words.since = now;
+        words.last_error = Some(LastError { at: now, message: message.to_owned() });
     }
 
-    pub(crate) fn depth(&self) -> u64 {
-        self.depth.load(Ordering::Relaxed)
+    /// Messages that wait; none while no incarnation is up.
+    pub(crate) fn depth(&self) -> usize {
+        self.probe.load().as_ref().map_or(0, |probe| probe.depth())
     }
 
-    pub(crate) fn sent(&self) {
-        self.depth.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn kind(&self) -> &'static str {
+        self.lock().kind
     }
 
-    /// A message was taken out, or could not be put in after all.
-    pub(crate) fn taken(&self) {
-        let _ = self.depth.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |depth| Some(depth.saturating_sub(1)));
-    }
-
-    /// A new incarnation starts with an empty mailbox.
-    pub(crate) fn emptied(&self) {
-        self.depth.store(0, Ordering::Relaxed);
-        self.asked.store(0, Ordering::SeqCst);
+    /// A runner begins to serve this id: what is counted and told is counted and told anew.
+    pub(crate) fn serve(&self, kind: &'static str, parent: Option<Arc<str>>, order: u64) {
+        self.runners.fetch_add(1, Ordering::SeqCst);
+        self.restarts.store(0, Ordering::Relaxed);
+        let mut words = self.lock();
+        words.kind = kind;
+        words.parent = parent;
+        words.order = order;
+        words.last_error = None;
     }
 }

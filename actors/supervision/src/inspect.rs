@@ -28,7 +28,7 @@ pub struct Node {
     /// [`crate::Actor::describe`]; absent when busy or down.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<serde_json::Value>,
-    /// Since it was first started.
+    /// Since its parent started it.
     pub restarts: u64,
     /// Messages sent and not yet handled.
     pub mailbox_depth: u64,
@@ -85,12 +85,8 @@ const PATIENCE: Duration = Duration::from_millis(250);
 /// Asks one actor; `None` when it is down, has such a question waiting, or does not answer in time.
 async fn ask(face: &Face) -> Option<serde_json::Value> {
     let probe = face.probe.load_full()?;
-    if face.asked.swap(1, Ordering::SeqCst) == 1 {
-        return None;
-    }
     let (reply, answer) = oneshot::channel();
     if !probe.describe(reply) {
-        face.asked.store(0, Ordering::SeqCst);
         return None;
     }
     // One that is not answered in time goes on waiting in the mailbox, and no other is asked until it is handled.
@@ -120,7 +116,7 @@ impl System {
         while let Some(&(index, level)) = chosen.get(next) {
             next += 1;
             if depth.is_none_or(|depth| level < depth)
-                && let Some(children) = below.get(&Some(Arc::from(&*faces[index].0.id)))
+                && let Some(children) = below.get(&Some(Arc::clone(&faces[index].0.id)))
             {
                 chosen.extend(children.iter().map(|child| (*child, level + 1)));
             }
@@ -132,7 +128,7 @@ impl System {
         for ((index, _), state) in chosen.iter().zip(states).rev() {
             let (face, words) = &faces[*index];
             let mut children: Vec<Node> = below
-                .get(&Some(Arc::from(&*face.id)))
+                .get(&Some(Arc::clone(&face.id)))
                 .map(|children| children.iter().filter_map(|child| nodes.remove(child)).collect())
                 .unwrap_or_default();
             children.shrink_to_fit();
@@ -144,17 +140,20 @@ impl System {
 
 fn node(face: &Face, words: &Words, state: Option<serde_json::Value>, now: Timestamp, children: Vec<Node>) -> Node {
     let busy = state.is_none() && words.status == ActorStatus::Running;
-    let handling = face.words().handling.filter(|_| busy).or(words.handling);
+    let probe = face.probe.load();
+    // One that answered was handling nothing but the question.
+    let handling = probe.as_ref().filter(|_| busy).and_then(|probe| probe.handling());
+    let handling = handling.map(|(message, since)| (message, since.elapsed()));
     Node {
         id: face.id.to_string(),
         kind: words.kind,
         status: if busy { ActorStatus::Busy } else { words.status },
-        since: handling.filter(|_| busy).map_or(words.since, |(_, since)| since),
+        since: handling.map_or(words.since, |(_, elapsed)| now - elapsed),
         state,
         restarts: face.restarts.load(Ordering::Relaxed),
-        mailbox_depth: face.depth(),
+        mailbox_depth: probe.as_ref().map_or(0, |probe| probe.depth() as u64),
         handling: handling
-            .map(|(message, since)| Handling { message, for_millis: u64::try_from(now.since(since).as_millis()).unwrap_or(u64::MAX) }),
+            .map(|(message, elapsed)| Handling { message, for_millis: u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX) }),
         last_error: words.last_error.clone(),
         children,
     }

@@ -11,12 +11,16 @@
 
 mod address;
 mod budget;
+mod children;
 mod context;
 mod face;
 mod incarnation;
+mod inner;
 mod inspect;
 mod latest;
+mod mailbox;
 mod runner;
+mod signal;
 mod spec;
 mod system;
 

@@ -1,11 +1,11 @@
 //! Children as data.
 
+use std::fmt;
 use std::time::Duration;
 
 use crate::{Actor, RestartBudget};
 
 /// A child as data.
-#[derive(Debug, Clone)]
 pub struct ChildSpec<A: Actor> {
     /// Unique in the tree: `proxy/default/px-1`.
     pub id: String,
@@ -13,6 +13,18 @@ pub struct ChildSpec<A: Actor> {
     pub args: A::Args,
     /// What a crash means.
     pub policy: Policy,
+}
+
+impl<A: Actor> Clone for ChildSpec<A> {
+    fn clone(&self) -> Self {
+        Self { id: self.id.clone(), args: self.args.clone(), policy: self.policy.clone() }
+    }
+}
+
+impl<A: Actor> fmt::Debug for ChildSpec<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ChildSpec({} {})", A::KIND, self.id)
+    }
 }
 
 impl<A: Actor> ChildSpec<A> {
@@ -40,7 +52,8 @@ pub struct Policy {
     pub budget: RestartBudget,
     /// When the budget is spent.
     pub on_exhausted: OnExhausted,
-    /// An orderly stop that takes longer is a kill.
+    /// How long `stopping` and the grace of the tasks may take. What the children take is theirs, so that one that hangs
+    /// does not cost its parents their own orderly end. The root's bounds the whole stop of the tree.
     pub stop_timeout: Duration,
 }
 

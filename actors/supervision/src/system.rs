@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use dashmap::DashMap;
 use egress_protocol::message::Message;
@@ -10,13 +11,13 @@ use egress_protocol::metrics::Metrics;
 use egress_protocol::{Clock, Timestamp};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
 
 use crate::address::Cell;
 use crate::face::Face;
 use crate::incarnation::End;
-use crate::runner::{self, ParentLink};
-use crate::{Actor, Address, ChildSpec, Failure};
+use crate::runner;
+use crate::signal::Signal;
+use crate::{Actor, Address, ChildSpec, Failure, OnExhausted, RestartBudget};
 
 struct Entry {
     face: Arc<Face>,
@@ -24,15 +25,18 @@ struct Entry {
 }
 
 impl Entry {
-    fn is_idle(&self) -> bool {
-        self.face.runners.load(Ordering::SeqCst) == 0 && self.face.alive.available_permits() == 1
+    /// Nobody serves it, none of its tasks is left, and nobody holds its address. Asked inside the map's lock, so that
+    /// nobody can get at it meanwhile.
+    fn is_unused(&self) -> bool {
+        self.face.runners.load(Ordering::SeqCst) == 0 && self.face.alive.available_permits() == 1 && Arc::strong_count(&self.cell) == 1
     }
 }
 
 struct Inner {
     clock: Clock,
     metrics: Arc<Metrics>,
-    cells: DashMap<Box<str>, Entry>,
+    cells: DashMap<Arc<str>, Entry>,
+    created: AtomicU64,
     order: AtomicU64,
 }
 
@@ -52,7 +56,7 @@ impl std::fmt::Debug for System {
 impl System {
     /// An empty tree.
     pub fn new(clock: Clock, metrics: Arc<Metrics>) -> Self {
-        Self { inner: Arc::new(Inner { clock, metrics, cells: DashMap::new(), order: AtomicU64::new(0) }) }
+        Self { inner: Arc::new(Inner { clock, metrics, cells: DashMap::new(), created: AtomicU64::new(0), order: AtomicU64::new(0) }) }
     }
 
     /// Now.
@@ -71,7 +75,7 @@ impl System {
     }
 
     /// The address of an actor by id, whether or not it is up now. Keep it: it stays valid across restarts. When two
-    /// uses of one id disagree on the message type, the later gets an address that is never up.
+    /// uses of one id disagree on the message type, the later gets an address that is never up (and the log an error).
     pub fn address<M: Message>(&self, id: &str) -> Address<M> {
         Address::new(self.cell(id))
     }
@@ -80,16 +84,21 @@ impl System {
         if let Some(entry) = self.inner.cells.get(id) {
             return Self::typed(id, &entry);
         }
-        let entry = self.inner.cells.entry(id.into()).or_insert_with(|| {
-            let cell = Arc::new(Cell::<M>::new(id));
-            Entry { face: Arc::clone(&cell.face), cell }
-        });
-        Self::typed(id, &entry)
+        let made = Arc::new(Cell::<M>::new(id));
+        let cell = {
+            let entry =
+                self.inner.cells.entry(Arc::clone(&made.face.id)).or_insert_with(|| Entry { face: Arc::clone(&made.face), cell: made });
+            Self::typed(id, &entry)
+        };
+        // Now and then takes out what was only asked for, or could not be forgotten when it ended.
+        if self.inner.created.fetch_add(1, Ordering::Relaxed) % 4096 == 4095 {
+            self.inner.cells.retain(|_, entry| !entry.is_unused());
+        }
+        cell
     }
 
     fn typed<M: Message>(id: &str, entry: &Entry) -> Arc<Cell<M>> {
         Arc::clone(&entry.cell).downcast().unwrap_or_else(|_| {
-            debug_assert!(false, "two message types for the actor {id}");
             tracing::error!(actor = id, "two message types for one actor");
             Arc::new(Cell::new(id))
         })
@@ -98,17 +107,12 @@ impl System {
     /// Takes out an id that no runner serves any more and whose last task has ended, unless somebody still holds its
     /// address: then it stays, so that the address works again when the actor is started again.
     pub(crate) fn forget(&self, id: &str) {
-        // The entry's own reference, and at most the one that is being dropped.
-        self.inner.cells.remove_if(id, |_, entry| entry.is_idle() && Arc::strong_count(&entry.cell) <= 2);
+        self.inner.cells.remove_if(id, |_, entry| entry.is_unused());
     }
 
-    /// Orders siblings. Now and then takes out what could not be forgotten when it ended.
+    /// Orders siblings.
     pub(crate) fn next_order(&self) -> u64 {
-        let order = self.inner.order.fetch_add(1, Ordering::Relaxed);
-        if order % 4096 == 4095 {
-            self.inner.cells.retain(|_, entry| !(entry.is_idle() && Arc::strong_count(&entry.cell) == 1));
-        }
-        order
+        self.inner.order.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Every actor that exists (an id with a runner).
@@ -125,22 +129,26 @@ impl System {
         self.inner.cells.get(id).map(|entry| Arc::clone(&entry.face))
     }
 
-    /// Starts the root and waits until it runs. The root is never restarted: its crash ends the tree.
+    /// Starts the root and waits until it runs. The root is never restarted: its crash ends the tree. The limit of its
+    /// stop is that of the whole tree's.
     #[expect(clippy::disallowed_methods, reason = "the root's runner; Root owns its handle")]
-    pub async fn start_root<A: Actor>(&self, spec: ChildSpec<A>) -> Result<Root, Failure> {
-        let spec = ChildSpec { policy: crate::Policy { stop_timeout: spec.policy.stop_timeout, ..irreplaceable() }, ..spec };
-        let parent = ParentLink { id: None, given_up: Arc::new(|_, _| {}) };
+    pub async fn start_root<A: Actor>(&self, mut spec: ChildSpec<A>) -> Result<Root, Failure> {
+        let limit = spec.policy.stop_timeout;
+        spec.policy.budget = RestartBudget::none();
+        spec.policy.on_exhausted = OnExhausted::Escalate;
         let (started, outcome) = oneshot::channel();
-        let stop = CancellationToken::new();
-        let run = runner::prepare::<A>(self.clone(), self.cell(&spec.id), parent, spec);
-        let runner = tokio::spawn(run(stop.clone(), Some(started)));
+        let signal = Arc::<Signal>::default();
+        let run = runner::prepare::<A>(self.clone(), self.cell(&spec.id), None, spec);
+        let runner = tokio::spawn(run(Arc::clone(&signal), Some(started)));
+        // Made before the wait: whoever loses interest meanwhile kills the tree.
+        let mut root = Root { signal, limit, runner: Some(runner) };
         match outcome.await {
-            Ok(Ok(())) => Ok(Root { stop, runner: Some(runner) }),
+            Ok(Ok(())) => Ok(root),
             Ok(Err(reason)) => {
-                let _ = runner.await;
+                root.failed().await;
                 Err(Failure(reason))
             }
-            Err(_) => Err(Failure("the root ended while it started".to_owned())),
+            Err(_) => Err(root.failed().await),
         }
     }
 
@@ -148,9 +156,9 @@ impl System {
     pub fn counts(&self) -> Vec<(&'static str, u64, u64)> {
         let mut counts = std::collections::BTreeMap::<&'static str, (u64, u64)>::new();
         for face in self.faces() {
-            let entry = counts.entry(face.words().kind).or_default();
+            let entry = counts.entry(face.kind()).or_default();
             entry.0 += 1;
-            entry.1 += face.depth();
+            entry.1 += face.depth() as u64;
         }
         counts.into_iter().map(|(kind, (actors, depth))| (kind, actors, depth)).collect()
     }
@@ -160,7 +168,7 @@ impl System {
         self.face(id).and_then(|face| face.probe.load_full()).is_some_and(|probe| probe.crash())
     }
 
-    /// Kills the actor at its next await; for tests. `false` when it is not up.
+    /// Kills the actor before its next message; for tests. `false` when it is not up.
     pub fn kill(&self, id: &str) -> bool {
         self.face(id).and_then(|face| face.probe.load_full()).is_some_and(|probe| {
             probe.kill();
@@ -169,15 +177,17 @@ impl System {
     }
 }
 
-fn irreplaceable() -> crate::Policy {
-    crate::Policy { budget: crate::RestartBudget::none(), on_exhausted: crate::OnExhausted::Escalate, ..crate::Policy::default() }
+/// The running tree. Dropping it kills the tree.
+pub struct Root {
+    signal: Arc<Signal>,
+    limit: Duration,
+    runner: Option<JoinHandle<End>>,
 }
 
-/// The running tree. Dropping it kills the tree.
-#[derive(Debug)]
-pub struct Root {
-    stop: CancellationToken,
-    runner: Option<JoinHandle<End>>,
+impl std::fmt::Debug for Root {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Root")
+    }
 }
 
 impl Root {
@@ -193,11 +203,12 @@ impl Root {
         }
     }
 
-    /// Stops the tree in reverse start order and waits for all of it.
+    /// Stops the tree in reverse start order and waits for all of it, but not longer than the root's `stop_timeout`.
     pub async fn stop(mut self) {
-        self.stop.cancel();
-        if let Some(runner) = self.runner.take() {
-            let _ = runner.await;
+        self.signal.stop();
+        let Some(runner) = self.runner.as_mut() else { return };
+        if tokio::time::timeout(self.limit, runner).await.is_err() {
+            tracing::warn!("WARNING: the tree did not stop in time and was ended");
         }
     }
 }
