@@ -186,8 +186,9 @@ pub static RULES: [Rule; 17] = [
         cel: || "!has(self.healthCheck) || self.healthCheck.timeoutSeconds <= self.healthCheck.intervalSeconds".to_owned(),
         message: "timeoutSeconds must not exceed intervalSeconds",
         detail: Some((
-            "'timeoutSeconds (' + string(self.healthCheck.timeoutSeconds) + ') must not exceed intervalSeconds (' + \
-             string(self.healthCheck.intervalSeconds) + ')'",
+            // `string()` has no known length, and the API server refuses a text whose cost it cannot bound; a format has one.
+            "'timeoutSeconds (%d) must not exceed intervalSeconds (%d)'.format([self.healthCheck.timeoutSeconds, \
+             self.healthCheck.intervalSeconds])",
             |spec| {
                 let (timeout, interval) = (number(spec, "timeoutSeconds")?, number(spec, "intervalSeconds")?);
                 Some(format!("timeoutSeconds ({timeout}) must not exceed intervalSeconds ({interval})"))
