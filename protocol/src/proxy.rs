@@ -1,5 +1,8 @@
 //! One object's actor, `proxy/<namespace>/<name>`: what its prober, the broker, the judge and people tell it.
 
+use std::net::IpAddr;
+
+use crate::ids::ObjectKey;
 use crate::judge::Suspicion;
 use crate::message::{Message, Reply};
 use crate::prober::ProbeReport;
@@ -23,6 +26,13 @@ pub enum ProxyMessage {
         /// Since when, or that it is over.
         suspicion: Suspicion,
     },
+    /// Another proxy of the same provider shows targets the same address (HE-7): tell people.
+    EgressShared {
+        /// Which one.
+        other: ObjectKey,
+        /// The address both have.
+        address: IpAddr,
+    },
     /// For `/debug/proxies/{ns}/{name}` (OB-4): the machine with its last 50 transitions and the next timer.
     /// Answered at once.
     Explain {
@@ -38,6 +48,7 @@ impl Message for ProxyMessage {
             Self::Probed { .. } => "Probed",
             Self::ProbeNow => "ProbeNow",
             Self::CheckUrl { .. } => "CheckUrl",
+            Self::EgressShared { .. } => "EgressShared",
             Self::Explain { .. } => "Explain",
         }
     }

@@ -89,6 +89,8 @@ impl JudgeActor {
                 proxy = %key, other = %other, provider = %provider, egress_ip = %address,
                 "WARNING: two proxies of one provider share an egress address"
             );
+            let proxy = ctx.system().address::<ProxyMessage>(&key.actor_id());
+            let _ = proxy.send(ProxyMessage::EgressShared { other: other.clone(), address });
         }
         self.publish(ctx, &change);
     }

@@ -138,6 +138,10 @@ impl Actor for ProxyActor {
                 }
             }
             ProxyMessage::CheckUrl { suspicion } => self.step(ctx, Input::CheckUrl(suspicion)),
+            ProxyMessage::EgressShared { other, address } => {
+                let note = format!("targets see {address}, as they do for {other}");
+                self.announce(ctx, EventReason::EgressShared, note);
+            }
             ProxyMessage::Explain { reply_to } => {
                 let _ = reply_to.send(self.machine.explain(ctx.now()));
             }

@@ -90,7 +90,10 @@ impl Health {
 
 impl Machine {
     pub(super) fn probed(&mut self, now: Timestamp, report: &ProbeReport, out: &mut Vec<Effect>) {
-        if self.told.target().is_none_or(|target| target.epoch != report.epoch) {
+        let Some(target) = self.told.target() else { return };
+        if target.epoch != report.epoch {
+            // A result of before; should the prober have lost the change in a crash, it learns of it here (HE-2).
+            out.push(Effect::Probe(Arc::clone(target)));
             return;
         }
         self.health.checked_at = Some(report.ended_at);

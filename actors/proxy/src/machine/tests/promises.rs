@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use egress_protocol::judge::Suspicion;
 use egress_protocol::object::{CloudInit, CredentialsState, ProxyObject};
+use egress_protocol::prober::{ProbeFailure, ProbeOutcome, ProbeReport};
 use egress_protocol::provider::{ErrorClass, Op};
 use egress_protocol::resource::conditions::{Status, find, kind, status};
 use egress_protocol::resource::{Endpoint, HealthCheck, Mode, Phase, ProxySpec, ProxyStatus};
@@ -729,6 +730,18 @@ fn a_changed_address_replaces_the_old_one_at_once_and_probes_start_anew_op_13_he
     let target = world.target.clone().expect("probed");
     assert_eq!((&*target.host, target.prior, world.phase()), ("192.0.2.8", None, Phase::Running));
     assert!(target.epoch > epoch, "late results of the old address are told by their epoch");
+}
+
+#[test]
+fn a_result_of_an_old_configuration_does_not_count_and_has_the_prober_told_again_he_2() {
+    let mut world = World::ready();
+    let target = world.target.take().expect("probed");
+    let outcome = ProbeOutcome::Failed { failure: ProbeFailure::ConnectFailed, message: "refused".to_owned(), target_side: false };
+    let (started_at, ended_at) = (world.now, world.now);
+    let report = ProbeReport { epoch: target.epoch + 1, started_at, ended_at, outcome, healthy: false, flipped: true, contradicting: 0 };
+    world.input(Input::Probed(report));
+    assert_eq!(world.phase(), Phase::Ready);
+    assert_eq!(world.target, Some(target));
 }
 
 #[test]
