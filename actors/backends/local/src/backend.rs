@@ -94,7 +94,8 @@ impl fmt::Debug for LocalBackend {
 
 impl Drop for LocalBackend {
     fn drop(&mut self) {
-        // A change that has not noticed yet may hold `inner` a little longer; the proxies end now.
+        // A change that has not noticed yet may hold `inner` a little longer; files and proxies are the next backend's now.
+        self.inner.marks.close();
         lock(&self.inner.running).clear();
     }
 }
@@ -378,7 +379,11 @@ impl Inner {
     /// Binds every mark of ours again.
     async fn restore(&self) {
         let _turn = self.turn.lock().await;
-        let (marks, failed) = match self.with_marks(Marks::list).await {
+        let listed = self.with_marks(|marks| {
+            marks.tidy()?;
+            marks.list()
+        });
+        let (marks, failed) = match listed.await {
             Ok(listed) => listed,
             Err(error) => {
                 tracing::warn!(provider = %self.config.entry, error = %error.message, "WARNING: the marks cannot be read, local proxies are not restored yet");

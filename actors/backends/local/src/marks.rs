@@ -116,21 +116,37 @@ pub(crate) enum MarkError {
 /// All marks of one entry. Its calls block: run those of a folder beside the runtime.
 #[derive(Debug)]
 pub(crate) enum Marks {
-    Folder(PathBuf),
+    Folder(Folder),
     Memory(Mutex<BTreeMap<InstanceName, Mark>>),
+}
+
+/// A folder of marks, as one backend uses it.
+#[derive(Debug)]
+pub(crate) struct Folder {
+    path: PathBuf,
+    /// Held while a file changes; `false` after [`Marks::close`].
+    open: Mutex<bool>,
+}
+
+impl Folder {
+    fn change(&self, change: impl FnOnce(&Path) -> io::Result<()>) -> Result<(), MarkError> {
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let changed = if *open { change(&self.path) } else { Err(io::Error::other("the backend has ended")) };
+        changed.map_err(|source| MarkError::Unreadable { path: self.path.clone(), source })
+    }
 }
 
 impl Marks {
     pub(crate) fn new(state_dir: Option<&Path>, entry: &str) -> Self {
         match state_dir {
-            Some(dir) => Self::Folder(dir.join("marks").join(entry)),
+            Some(dir) => Self::Folder(Folder { path: dir.join("marks").join(entry), open: Mutex::new(true) }),
             None => Self::Memory(Mutex::default()),
         }
     }
 
     pub(crate) fn read(&self, name: &InstanceName) -> Result<Option<Mark>, MarkError> {
         match self {
-            Self::Folder(folder) => read(&folder.join(file_name(name)), name),
+            Self::Folder(folder) => read(&folder.path.join(file_name(name)), name),
             Self::Memory(marks) => Ok(marks.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned()),
         }
     }
@@ -138,7 +154,7 @@ impl Marks {
     /// Durable when it returns. On an error the mark may be there or not.
     pub(crate) fn write(&self, mark: &Mark) -> Result<(), MarkError> {
         match self {
-            Self::Folder(folder) => write(folder, mark).map_err(|source| MarkError::Unreadable { path: folder.clone(), source }),
+            Self::Folder(folder) => folder.change(|path| write(path, mark)),
             Self::Memory(marks) => {
                 marks.lock().unwrap_or_else(PoisonError::into_inner).insert(mark.name.clone(), mark.clone());
                 Ok(())
@@ -149,13 +165,10 @@ impl Marks {
     /// Durable when it returns; an absent mark is fine.
     pub(crate) fn remove(&self, name: &InstanceName) -> Result<(), MarkError> {
         match self {
-            Self::Folder(folder) => {
-                let removed = match fs::remove_file(folder.join(file_name(name))) {
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-                    removed => removed.and_then(|()| File::open(folder)?.sync_all()),
-                };
-                removed.map_err(|source| MarkError::Unreadable { path: folder.clone(), source })
-            }
+            Self::Folder(folder) => folder.change(|path| match fs::remove_file(path.join(file_name(name))) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+                removed => removed.and_then(|()| File::open(path)?.sync_all()),
+            }),
             Self::Memory(marks) => {
                 marks.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
                 Ok(())
@@ -163,10 +176,37 @@ impl Marks {
         }
     }
 
+    /// Removes what a crash left half-written.
+    pub(crate) fn tidy(&self) -> Result<(), MarkError> {
+        let Self::Folder(folder) = self else { return Ok(()) };
+        folder.change(|path| {
+            let files = match fs::read_dir(path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+                files => files?,
+            };
+            for file in files {
+                let file = file?.file_name();
+                let temporary = file.to_str().and_then(|file| file.strip_prefix('.')?.strip_suffix(".tmp"));
+                if temporary.and_then(instance_name).is_some() {
+                    fs::remove_file(path.join(&file))?;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Nothing changes a file any more when this returns: a change that was under way when its backend ended must not undo
+    /// what the next backend does.
+    pub(crate) fn close(&self) {
+        if let Self::Folder(folder) = self {
+            *folder.open.lock().unwrap_or_else(PoisonError::into_inner) = false;
+        }
+    }
+
     /// Every mark that can be read, and what cannot (PC-45). An unreadable folder is an error; one that does not exist is empty.
     pub(crate) fn list(&self) -> Result<(Vec<Mark>, Vec<MarkError>), MarkError> {
         let folder = match self {
-            Self::Folder(folder) => folder,
+            Self::Folder(folder) => &folder.path,
             Self::Memory(marks) => {
                 let marks = marks.lock().unwrap_or_else(PoisonError::into_inner);
                 return Ok((marks.values().cloned().collect(), Vec::new()));

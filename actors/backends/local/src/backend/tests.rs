@@ -1,1 +1,5 @@
-//! Tests.
+//! The contract over marks and real listeners on loopback addresses of each test's own.
+
+mod contract;
+mod crashes;
+mod support;
