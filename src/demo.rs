@@ -11,7 +11,6 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
 
 use axum::Router;
-use axum::extract::Request;
 use axum::routing::get;
 use egress_protocol::ObjectKey;
 use egress_protocol::resource::{HealthCheck, Mode, ProxySpec};
@@ -78,12 +77,8 @@ pub fn routes() -> Router {
     Router::new().route("/check", get(|| async { StatusCode::NO_CONTENT })).route("/", get(page))
 }
 
-async fn page(request: Request) -> String {
-    let via = request.headers().get(http::header::VIA).and_then(|via| via.to_str().ok());
-    match via {
-        Some(via) => format!("Hello from the demonstration endpoint. You came through a proxy ({via}).\n"),
-        None => "Hello from the demonstration endpoint.\n".to_owned(),
-    }
+async fn page() -> &'static str {
+    "Hello from the demonstration endpoint: a page to fetch through a proxy.\n"
 }
 
 /// All of the demonstration is on this address.

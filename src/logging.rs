@@ -29,13 +29,18 @@ pub fn install(format: Format, level: &str) -> Result<(), String> {
         let _ = std::io::stderr().lock().write_all(line);
     });
     subscriber(format, level, sink)?.try_init().map_err(|e| e.to_string())?;
-    std::panic::set_hook(Box::new(|panic| {
-        let text = panic.payload_as_str().unwrap_or("a panic without a text");
-        let location = panic.location().map(ToString::to_string).unwrap_or_default();
-        let thread = std::thread::current().name().unwrap_or("unnamed").to_owned();
-        tracing::error!(target: "panic", panic = text, location, thread, "panic");
-    }));
+    std::panic::set_hook(Box::new(panicked));
     Ok(())
+}
+
+/// A panic is one line like any other.
+fn panicked(panic: &std::panic::PanicHookInfo<'_>) {
+    let payload = panic.payload();
+    let text = payload.downcast_ref::<&str>().copied().or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+    let text = text.unwrap_or("a panic without a text");
+    let location = panic.location().map(ToString::to_string).unwrap_or_default();
+    let thread = std::thread::current().name().unwrap_or("unnamed").to_owned();
+    tracing::error!(target: "panic", panic = text, location, thread, "panic");
 }
 
 /// A subscriber that writes to `sink`.

@@ -5,8 +5,9 @@ use std::io::{IsTerminal, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-use egress_config::cli::{LogFormat, Objects, StandaloneSettings, TokenSource};
+use egress_config::cli::{LogFormat, StandaloneSettings, TokenSource};
 use egress_protocol::lease::{BROKER_ID, BrokerMessage, Caller, ProxyFilter};
+use egress_supervision::System;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::{App, Running};
@@ -29,7 +30,7 @@ pub fn run(settings: StandaloneSettings) -> u8 {
     if let Err(error) = logging::install(format, &settings.log_level) {
         return complain(2, &error);
     }
-    tracing::info!(version = version::VERSION, commit = version::COMMIT, compiler = version::COMPILER, "{}", version::line());
+    tracing::info!(version = version::VERSION, commit = version::COMMIT, compiler = version::COMPILER, "egress-proxies-operator");
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("egress").build() {
         Ok(runtime) => runtime,
         Err(error) => return complain(3, &format!("the runtime cannot be made: {error}")),
@@ -42,7 +43,6 @@ pub fn run(settings: StandaloneSettings) -> u8 {
 async fn serve(settings: StandaloneSettings) -> u8 {
     let signals = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
     let (Ok(mut terminate), Ok(mut interrupt)) = signals else { return complain(3, "signals cannot be listened to") };
-    let demonstration = settings.objects == Objects::Demonstration;
     let auth = match &settings.tokens {
         TokenSource::Open => Auth::Open,
         TokenSource::Variable(_) => Auth::Environment,
@@ -53,18 +53,20 @@ async fn serve(settings: StandaloneSettings) -> u8 {
         Err(error) => return complain(error.exit_code(), &error.to_string()),
     };
     show(&summary(&running));
-    let lines = tokio::select! {
-        lines = lines(&running, demonstration, &auth) => Some(lines),
-        () = either(&mut terminate, &mut interrupt) => None,
+    let (system, at) = (running.system().clone(), running.addresses);
+    let shown = async {
+        if let Some(page) = at.demonstration {
+            let ready = wait_until_ready(&system).await;
+            show(&pool(ready, at.discovery, page, &auth));
+        }
+        std::future::pending::<()>().await;
     };
-    if let Some(lines) = lines {
-        show(&lines);
-        tokio::select! {
-            () = either(&mut terminate, &mut interrupt) => {}
-            failure = running.failed() => {
-                tracing::error!(reason = %failure, "the process gives up");
-                return 3;
-            }
+    tokio::select! {
+        () = shown => {}
+        () = either(&mut terminate, &mut interrupt) => {}
+        failure = running.failed() => {
+            tracing::error!(reason = %failure, "the process gives up");
+            return 3;
         }
     }
     tokio::select! {
@@ -119,15 +121,9 @@ fn reachable(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, address.port())
 }
 
-/// What is printed once the pool is Ready; nothing without a demonstration.
-async fn lines(running: &Running, demonstration: bool, auth: &Auth) -> String {
-    if demonstration { pool(running, auth, wait_until_ready(running).await) } else { String::new() }
-}
-
-fn pool(running: &Running, auth: &Auth, ready: usize) -> String {
-    let Some(page) = running.addresses.demonstration else { return String::new() };
+fn pool(ready: usize, api: SocketAddr, page: SocketAddr, auth: &Auth) -> String {
     let mut out = format!("\nDemonstration pool: {ready} of {} proxies are Ready. Paste these, as often as you like:\n", demo::SIZE);
-    for (what, line) in demo::curl_lines(reachable(running.addresses.discovery), page, auth) {
+    for (what, line) in demo::curl_lines(reachable(api), page, auth) {
         let _ = write!(out, "\n# {what}\n{line}\n");
     }
     out += "\nStop with Ctrl-C. Your own proxies: standalone --manifests DIR\n";
@@ -135,8 +131,8 @@ fn pool(running: &Running, auth: &Auth, ready: usize) -> String {
 }
 
 /// How many of the pool are Ready: all of them, or as many as are after a while.
-async fn wait_until_ready(running: &Running) -> usize {
-    let broker = running.system().address::<BrokerMessage>(BROKER_ID);
+async fn wait_until_ready(system: &System) -> usize {
+    let broker = system.address::<BrokerMessage>(BROKER_ID);
     let until = tokio::time::Instant::now() + PATIENCE;
     loop {
         let list = broker.call(PATIENCE, |reply_to| BrokerMessage::ListProxies {

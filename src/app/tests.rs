@@ -10,6 +10,8 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::*;
+use crate::commands::client::Client;
+use crate::commands::get::{Kind, Output, run as show_with};
 use crate::http::tests::wire::{Answer, Wire, ask, request};
 
 fn settings(state: &Path, more: &[&str]) -> StandaloneSettings {
@@ -84,6 +86,7 @@ async fn the_demonstration_lists_leases_and_carries_traffic_and_survives_a_resta
 
     debug_shows_every_part(at.debug.unwrap()).await;
     metrics_have_names_and_help(at.metrics.unwrap()).await;
+    get_shows_tables(at).await;
     let mut wire = Wire::open(at.discovery).await;
     running.stop().await;
     assert!(wire.closes().await);
@@ -144,6 +147,26 @@ async fn metrics_have_names_and_help(metrics: SocketAddr) {
     let open = ask(metrics, request("GET", "/metrics", &[("Accept", "application/openmetrics-text; version=1.0.0")], None)).await;
     assert!(open.header("content-type").unwrap().starts_with("application/openmetrics-text"));
     assert!(String::from_utf8(open.body).unwrap().ends_with("# EOF\n"));
+}
+
+async fn get_shows_tables(at: Addresses) {
+    let show = async |address: SocketAddr, kind, name, output| {
+        let client = Client::new(&format!("http://{address}"), None).unwrap();
+        let mut out = Vec::new();
+        let shown = show_with(&client, kind, name, output, false, &mut out).await;
+        shown.map(|()| String::from_utf8(out).unwrap())
+    };
+    let (api, debug) = (at.discovery, at.debug.unwrap());
+    let proxies = show(api, Kind::Proxies, None, Output::Table).await.unwrap();
+    assert!(proxies.starts_with("NAMESPACE") && proxies.lines().count() == 6, "{proxies}");
+    let one = show(api, Kind::Proxies, Some("demo-1"), Output::Json).await.unwrap();
+    assert_eq!(serde_json::from_str::<Value>(&one).unwrap()["name"], "demo-1");
+    assert!(show(debug, Kind::Actors, None, Output::Wide).await.unwrap().contains("    prober/default/demo-1"));
+    assert!(show(debug, Kind::Providers, Some("local"), Output::Table).await.unwrap().contains("local"));
+    assert!(show(api, Kind::Leases, None, Output::Table).await.unwrap().starts_with("ID"));
+    for (address, kind) in [(api, Kind::Proxies), (api, Kind::Leases), (debug, Kind::Providers), (debug, Kind::Actors)] {
+        assert!(show(address, kind, Some("nobody"), Output::Table).await.is_err(), "{kind:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

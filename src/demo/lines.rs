@@ -31,17 +31,20 @@ impl Auth {
 /// Lists the proxies, leases one, fetches a page through one that it leases first.
 pub fn curl_lines(api: SocketAddr, page: SocketAddr, auth: &Auth) -> [(&'static str, String); 3] {
     let auth = auth.option();
-    let lease = |ttl: &str, selector: &str| {
+    let lease = |more: &str, ttl: &str, selector: &str| {
         format!(
-            r#"curl -s{auth} http://{api}/v1/leases -H 'Content-Type: application/json' -d '{{"ttl": "{ttl}", "owner": "me"{selector}}}'"#
+            r#"curl -s{more}{auth} http://{api}/v1/leases -H 'Content-Type: application/json' -d '{{"ttl": "{ttl}", "owner": "me"{selector}}}'"#
         )
     };
-    let selected = lease("5m", r#", "selector": {"attributes": {"geo": "de"}}"#);
-    let taken = lease("30s", "");
+    let selected = lease(r" -w '\n'", "5m", r#", "selector": {"attributes": {"geo": "de"}}"#);
+    let taken = lease("", "30s", "");
     [
-        ("list", format!("curl -s{auth} http://{api}/v1/proxies")),
-        ("lease", selected),
-        ("use", format!(r#"curl -s --noproxy '' -x "$({taken} | sed 's/.*"url":"\([^"]*\)".*/\1/')" http://{page}/"#)),
+        ("list the proxies", format!(r"curl -s -w '\n'{auth} http://{api}/v1/proxies")),
+        ("lease one", selected),
+        (
+            "lease one and fetch a page through it",
+            format!(r#"curl -s --noproxy '' -x "$({taken} | sed 's/.*"url":"\([^"]*\)".*/\1/')" http://{page}/"#),
+        ),
     ]
 }
 

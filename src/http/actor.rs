@@ -112,9 +112,13 @@ impl Actor for Http {
     }
 
     fn describe(&self) -> serde_json::Value {
-        json!({
-            "tokenFile": self.token_file.as_ref().map(|(path, _)| path.display().to_string()),
-            "tokenFileFault": self.complaint,
-        })
+        let mut state = serde_json::Map::new();
+        if let Some((path, _)) = &self.token_file {
+            state.insert("tokenFile".to_owned(), json!(path.display().to_string()));
+        }
+        if let Some(fault) = &self.complaint {
+            state.insert("tokenFileFault".to_owned(), json!(fault));
+        }
+        state.into()
     }
 }

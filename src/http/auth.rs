@@ -34,39 +34,42 @@ impl From<tokens::Token> for Entry {
 
 /// The table in force. Cheap to clone; all clones see a replacement.
 #[derive(Debug, Clone)]
-pub struct Tokens(Option<Arc<ArcSwap<Vec<Entry>>>>);
+pub struct Tokens {
+    table: Option<Arc<ArcSwap<Vec<Entry>>>>,
+    anonymous: Caller,
+}
 
 impl Tokens {
     /// No token: everybody may call.
-    pub const fn open() -> Self {
-        Self(None)
+    pub fn open() -> Self {
+        Self { table: None, anonymous: Caller::anonymous() }
     }
 
     /// These tokens.
     pub fn of(tokens: tokens::Tokens) -> Self {
-        Self(Some(Arc::new(ArcSwap::from_pointee(entries(tokens)))))
+        Self { table: Some(Arc::new(ArcSwap::from_pointee(entries(tokens)))), ..Self::open() }
     }
 
     /// Whether there is none.
     pub const fn is_open(&self) -> bool {
-        self.0.is_none()
+        self.table.is_none()
     }
 
     /// Whether a token may do all, which the debug endpoint off loopback needs (OB-4).
     pub fn someone_may_do_all(&self) -> bool {
-        self.0.as_ref().is_some_and(|table| table.load().iter().any(|entry| entry.caller.all))
+        self.table.as_ref().is_some_and(|table| table.load().iter().any(|entry| entry.caller.all))
     }
 
     /// Puts others in force. An open API stays open: the file was not given.
     pub fn replace(&self, tokens: tokens::Tokens) {
-        if let Some(table) = &self.0 {
+        if let Some(table) = &self.table {
             table.store(Arc::new(entries(tokens)));
         }
     }
 
     /// Who calls, or 401. The whole table is compared each time.
     pub fn authenticate(&self, headers: &HeaderMap) -> Result<Caller, Refused> {
-        let Some(table) = &self.0 else { return Ok(Caller::anonymous()) };
+        let Some(table) = &self.table else { return Ok(self.anonymous.clone()) };
         let mut values = headers.get_all(header::AUTHORIZATION).iter();
         let (value, more) = (values.next(), values.next());
         let Some(value) = value else {

@@ -95,3 +95,19 @@ fn text_is_one_line_too() {
     assert_eq!(lines.len(), 1);
     assert!(lines[0].contains("INFO created\\nnow proxy=default/a note=\"two words\""), "{}", lines[0]);
 }
+
+#[test]
+fn a_panic_is_one_line_that_parses_ob_6() {
+    let lines = capture(Format::Json, "info", || {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(panicked));
+        let caught = std::panic::catch_unwind(|| panic!("two\nlines and \"quotes\""));
+        std::panic::set_hook(before);
+        assert!(caught.is_err());
+    });
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    let line: Value = serde_json::from_str(&lines[0]).unwrap();
+    assert_eq!((&line["level"], &line["target"]), (&"ERROR".into(), &"panic".into()));
+    assert_eq!(line["panic"], "two\nlines and \"quotes\"");
+    assert!(line["location"].as_str().unwrap().contains("logging/tests.rs"));
+}

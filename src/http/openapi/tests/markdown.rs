@@ -63,7 +63,7 @@ fn schema(out: &mut String, name: &str, schema: &Value) {
         return;
     }
     *out += "\n| field | type | |\n|---|---|---|\n";
-    let required: Vec<&str> = list(&schema["required"]).iter().map(|v| text(v)).collect();
+    let required: Vec<&str> = list(&schema["required"]).iter().map(text).collect();
     for (field, of) in map(&schema["properties"]) {
         let optional = if required.contains(&field.as_str()) { "" } else { "?" };
         let _ = writeln!(out, "| `{field}`{optional} | {} | {} |", type_of(of), cell(&of["description"]));
