@@ -11,15 +11,15 @@
 //!   the state folder takes writes from its latest reader only.
 
 mod args;
+mod telling;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use egress_protocol::message::{Message, Reply};
-use egress_protocol::object::ProxyObject;
 use egress_protocol::proxies::{self, ProxiesMessage};
 use egress_protocol::source::{SourceError, SourceMessage};
 use egress_protocol::{Clock, ObjectKey, Timestamp, Uid};
@@ -31,7 +31,6 @@ use crate::folder::decide::{Decision, KnownProxy, KnownSecret, decide};
 use crate::folder::tracker::Tracker;
 use crate::ledger::{Ledger, Taken, Written};
 use crate::scan::Scanner;
-use crate::secrets;
 use crate::state::Record;
 
 pub use args::{ManifestsArgs, Pace, spec};
@@ -364,66 +363,6 @@ impl ManifestsActor {
                 tracing::debug!(proxy = %key, "object removed");
                 self.ledger.change(&key, |record| record.deleting = true);
             }
-        }
-    }
-
-    fn tell_of_secrets(&mut self, changed: &BTreeSet<ObjectKey>) {
-        if changed.is_empty() {
-            return;
-        }
-        let names = |record: &&Arc<Record>| secrets::named(&record.spec, &record.key.namespace).any(|name| changed.contains(&name));
-        let concerned: Vec<ObjectKey> = self.ledger.recorded().filter(names).map(|record| record.key.clone()).collect();
-        concerned.iter().for_each(|key| self.tell(key));
-    }
-
-    /// Tells the directory of an object as it is recorded, if that is news.
-    fn tell(&mut self, key: &ObjectKey) {
-        if !self.synced {
-            return;
-        }
-        let Some(record) = self.ledger.recorded_of(key) else { return };
-        let object = Arc::new(ProxyObject {
-            key: record.key.clone(),
-            uid: record.uid.clone(),
-            generation: record.generation,
-            spec: Arc::clone(&record.spec),
-            status: Arc::clone(&record.status),
-            annotations: record.annotations.clone(),
-            deleting: record.deleting,
-            finalizer: record.finalizer,
-            suspended: !self.args.folders.contain(&record.home.folder),
-            cloud_init: secrets::cloud_init(&record.spec, &record.key.namespace, &self.secrets),
-            credentials: secrets::credentials(&record.spec, &record.key.namespace, &self.secrets),
-        });
-        if self.ledger.tell(&object) {
-            self.send(ProxiesMessage::Apply { object });
-        }
-    }
-
-    /// Tells everything; once more when the directory was down meanwhile.
-    fn resend(&mut self) {
-        if !self.synced {
-            return;
-        }
-        self.untold = false;
-        self.ledger.forget_told();
-        let keys: Vec<ObjectKey> = self.ledger.recorded().map(|record| record.key.clone()).collect();
-        keys.iter().for_each(|key| self.tell(key));
-        let live = self.ledger.recorded().map(|record| record.uid.clone()).collect();
-        self.send(ProxiesMessage::Synced { live });
-    }
-
-    fn send(&mut self, message: ProxiesMessage) {
-        self.untold |= self.proxies.send(message).is_err();
-    }
-
-    fn warn_of_suspended(&self) {
-        let mut suspended: BTreeMap<&str, usize> = BTreeMap::new();
-        for (record, _) in self.ledger.decided().filter(|(record, _)| !self.args.folders.contain(&record.home.folder)) {
-            *suspended.entry(&record.home.folder).or_default() += 1;
-        }
-        for (folder, count) in suspended {
-            tracing::warn!(folder, count, "WARNING: objects are suspended because their folder was not given");
         }
     }
 

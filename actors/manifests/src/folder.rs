@@ -93,11 +93,14 @@ pub(crate) enum Declared {
     Refused,
 }
 
+/// What a document declares, the line it begins on where that is known, and the declaration.
+pub(crate) type Document = (Name, Option<usize>, Declared);
+
 /// A file's content, read and understood as far as it could be.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct Content {
-    /// The documents whose name is known, in order; with the line where it is known.
-    pub(crate) documents: Vec<(Name, Option<usize>, Declared)>,
+    /// The documents whose name is known, in order.
+    pub(crate) documents: Vec<Document>,
     /// There are documents whose name could not be told: they may be any that the file held before.
     pub(crate) nameless: bool,
     /// Everything that is wrong with it, for people.

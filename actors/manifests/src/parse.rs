@@ -8,7 +8,7 @@ use egress_config::manifest::{self, Document, ProxyDocument, SecretDocument};
 use egress_protocol::ObjectKey;
 use egress_protocol::resource::{LABEL_CLOUD_INIT, LABEL_CREDENTIALS};
 
-use crate::folder::{Content, Declared, DeclaredProxy, DeclaredSecret, Kind, Name, Unreadable};
+use crate::folder::{self, Content, Declared, DeclaredProxy, DeclaredSecret, Kind, Name, Unreadable};
 use crate::state::steering;
 
 /// Reads one file; `file` is how its faults name it.
@@ -20,7 +20,7 @@ pub(crate) fn content(file: &str, bytes: &[u8]) -> Content {
         return Content { faults, unreadable: Some(Unreadable { text: Some(text) }), ..Content::default() };
     }
     let (refused, nameless) = refused(&manifest.faults);
-    let mut documents: Vec<(usize, (Name, Option<usize>, Declared))> =
+    let mut documents: Vec<(usize, folder::Document)> =
         refused.into_iter().map(|(document, name)| (document, (name, line_of(&manifest.faults, document), Declared::Refused))).collect();
     documents.extend(manifest.documents.into_iter().map(|found| {
         let (name, declared) = declared(found.value);

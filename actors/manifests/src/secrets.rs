@@ -13,6 +13,8 @@ use crate::folder::DeclaredSecret;
 use crate::folder::decide::KnownSecret;
 
 type Secrets = BTreeMap<ObjectKey, KnownSecret>;
+/// The content of one key.
+type Bytes = Arc<Secret<Vec<u8>>>;
 
 /// The Secrets a spec names, in its namespace.
 pub(crate) fn named(spec: &ProxySpec, namespace: &Arc<str>) -> impl Iterator<Item = ObjectKey> {
@@ -64,7 +66,7 @@ fn labelled<'a>(
     if carries(&known.secret) { Ok(&known.secret) } else { Err(format!("Secret {key} lacks the label {label}: \"true\"")) }
 }
 
-fn text<'a>(key: &ObjectKey, secret: &'a DeclaredSecret, name: &str) -> Result<(&'a Arc<Secret<Vec<u8>>>, &'a str), String> {
+fn text<'a>(key: &ObjectKey, secret: &'a DeclaredSecret, name: &str) -> Result<(&'a Bytes, &'a str), String> {
     let bytes = secret.data.get(name).ok_or_else(|| format!("Secret {key} has no key {name}"))?;
     let text = std::str::from_utf8(bytes.expose()).map_err(|_| format!("key {name} of Secret {key} is not UTF-8"))?;
     Ok((bytes, text))

@@ -10,7 +10,7 @@
 //! file is replaced by rename only, after its content is on disk; a file that cannot be understood is an error that
 //! names it and the way out, never an empty state; contents of Secrets are not in it.
 
-mod disk;
+pub(crate) mod disk;
 mod record;
 #[cfg(test)]
 mod tests;
@@ -111,7 +111,7 @@ impl StateFolder {
         Self::open_on(Disk::default(), path, installation)
     }
 
-    fn open_on(disk: Disk, path: &Path, installation: Option<&str>) -> Result<Self, StateError> {
+    pub(crate) fn open_on(disk: Disk, path: &Path, installation: Option<&str>) -> Result<Self, StateError> {
         let path = std::path::absolute(path).map_err(io_error("find", path))?;
         make_private(&disk, &path)?;
         let lock = lock(&path)?;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::tracker::Tracker;
-use super::{Content, Declared, Home, Name};
+use super::{Content, Declared, Document, Home, Name};
 
 /// What the files say about one name.
 #[derive(Debug, Clone)]
@@ -12,8 +12,8 @@ pub(crate) struct Claim<'a> {
     pub(crate) home: Home,
     /// On which line, where that is known.
     pub(crate) line: Option<usize>,
-    /// What; `None` when the document may still be there and cannot be seen: its file cannot be read, or went less than
-    /// a second ago. Such a claim keeps what is known and changes nothing.
+    /// What; `None` when the document may still be there and cannot be seen: its file cannot be read, or changed or
+    /// went less than a second ago. Such a claim keeps what is known and changes nothing.
     pub(crate) declared: Option<&'a Declared>,
 }
 
@@ -49,11 +49,11 @@ impl<'a> Claims<'a> {
             }
             for (name, line, declared) in &settled.content.documents {
                 let Some(first) = claims.by_name.get(name) else {
-                    let declared = settled.present.then_some(declared);
+                    let declared = settled.current.then_some(declared);
                     claims.by_name.insert(name.clone(), Claim { home: home.clone(), line: *line, declared });
                     continue;
                 };
-                if settled.present && *declared != Declared::Refused {
+                if settled.current && *declared != Declared::Refused {
                     let (here, there) = (place(&home, *line), place(&first.home, first.line));
                     claims.faults.push(format!("{here}: {name} is declared in {there} already; the first in path order counts"));
                 }
@@ -95,7 +95,7 @@ pub(crate) fn kept_because(tracker: &Tracker, unreadable: &[(Home, &str)], name:
 
 /// A document that is cut off may be this name's: its own name is cut off then, or its namespace does not follow.
 fn may_declare(content: &Content, name: &Name) -> bool {
-    let cut_off = |(other, _, declared): &(Name, Option<usize>, Declared)| {
+    let cut_off = |(other, _, declared): &Document| {
         *declared == Declared::Refused && other.kind == name.kind && name.key.name.starts_with(&*other.key.name)
     };
     content.nameless || content.documents.iter().any(cut_off)

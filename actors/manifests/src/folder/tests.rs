@@ -11,6 +11,8 @@ use super::*;
 
 pub(super) const STILL: Duration = Duration::from_secs(1);
 
+type Files = BTreeMap<String, (Print, Arc<Content>)>;
+
 /// One object as the actor would keep it.
 #[derive(Debug, Clone)]
 pub(super) struct Object {
@@ -24,7 +26,7 @@ pub(super) struct Object {
 pub(super) struct World {
     pub(super) now: Timestamp,
     /// `None`: missing.
-    pub(super) folders: BTreeMap<&'static str, Option<BTreeMap<String, (Print, Arc<Content>)>>>,
+    pub(super) folders: BTreeMap<&'static str, Option<Files>>,
     identity: BTreeMap<&'static str, u128>,
     given: Vec<&'static str>,
     prints: u128,
@@ -50,11 +52,11 @@ pub(super) fn spec(port: u16) -> Arc<ProxySpec> {
     Arc::new(serde_json::from_value(json!({"mode": "Managed", "provider": "lab", "port": port})).unwrap())
 }
 
-pub(super) fn proxy(name: &str, port: u16) -> (Name, Option<usize>, Declared) {
+pub(super) fn proxy(name: &str, port: u16) -> Document {
     (proxy_name(name), Some(1), Declared::Proxy(DeclaredProxy { spec: spec(port), annotations: Annotations::default() }))
 }
 
-fn external(name: &str) -> (Name, Option<usize>, Declared) {
+fn external(name: &str) -> Document {
     let spec = Arc::new(serde_json::from_value(json!({"mode": "External", "endpoint": {"host": "192.0.2.1"}})).unwrap());
     (proxy_name(name), Some(1), Declared::Proxy(DeclaredProxy { spec, annotations: Annotations::default() }))
 }
@@ -64,13 +66,13 @@ fn invalid(name: &str) -> Content {
     Content { documents: vec![(proxy_name(name), Some(1), Declared::Refused)], faults: vec![fault], ..Content::default() }
 }
 
-fn secret(name: &str, value: &str) -> (Name, Option<usize>, Declared) {
+fn secret(name: &str, value: &str) -> Document {
     let data = BTreeMap::from([("user-data".to_owned(), Arc::new(Secret::new(value.as_bytes().to_vec())))]);
     let secret = DeclaredSecret { for_cloud_init: true, for_credentials: false, data };
     (Name { kind: Kind::Secret, key: key(name) }, Some(1), Declared::Secret(Arc::new(secret)))
 }
 
-pub(super) fn holds(documents: impl IntoIterator<Item = (Name, Option<usize>, Declared)>) -> Content {
+pub(super) fn holds(documents: impl IntoIterator<Item = Document>) -> Content {
     Content { documents: documents.into_iter().collect(), ..Content::default() }
 }
 
@@ -129,7 +131,7 @@ impl World {
     }
 
     pub(super) fn look(&mut self) {
-        let files = |files: &BTreeMap<String, (Print, Arc<Content>)>| {
+        let files = |files: &Files| {
             let seen = |(file, (print, content)): (&String, &(Print, Arc<Content>))| FileSeen {
                 file: file.as_str().into(),
                 print: *print,
@@ -137,7 +139,7 @@ impl World {
             };
             files.iter().map(seen).collect()
         };
-        let folder = |(folder, state): (&&'static str, &Option<BTreeMap<String, (Print, Arc<Content>)>>)| FolderSeen {
+        let folder = |(folder, state): (&&'static str, &Option<Files>)| FolderSeen {
             folder: (*folder).into(),
             identity: Print(self.identity.get(folder).copied().unwrap_or(1)),
             files: state.as_ref().map(files).ok_or_else(|| "No such file or directory".to_owned()),
@@ -508,6 +510,22 @@ fn the_same_name_again_is_a_new_object_that_waits_until_the_old_one_is_gone() {
     world.look();
     assert_eq!(world.object("px-1"), Some((3, 1, 7)));
     assert_eq!(world.deleted, [(key("px-1"), 1)]);
+}
+
+#[test]
+fn a_file_that_changes_makes_no_object_from_what_it_said_before() {
+    let mut world = two();
+    world.held = true;
+    world.put("/m", "a.yaml", holds([proxy("px-2", 2)]));
+    world.settle();
+    world.put("/m", "a.yaml", holds([proxy("px-1", 7), proxy("px-2", 2)]));
+    world.settle();
+    world.put("/m", "a.yaml", holds([proxy("px-2", 2)]));
+    world.release("px-1");
+    world.pass(Duration::from_millis(600));
+    assert_eq!(world.object("px-1"), None, "its successor's document is gone by now");
+    world.settle();
+    assert_eq!(world.object("px-1"), None);
 }
 
 #[test]

@@ -50,6 +50,16 @@ pub(crate) struct Settled<'a> {
     pub(crate) content: &'a Content,
     /// The file is there.
     pub(crate) present: bool,
+    /// The file is there and says this now; else it changed less than a while ago, and this only holds its names.
+    pub(crate) current: bool,
+}
+
+impl File {
+    fn counts(&self) -> Option<Settled<'_>> {
+        let content = self.settled.as_ref()?;
+        let current = self.present && (Arc::ptr_eq(content, &self.latest) || **content == *self.latest);
+        Some(Settled { content, present: self.present, current })
+    }
 }
 
 impl Tracker {
@@ -174,8 +184,7 @@ impl Tracker {
 
     /// What counts of one file.
     pub(crate) fn settled_at(&self, home: &Home) -> Option<Settled<'_>> {
-        let file = self.folders.get(&home.folder)?.files.get(&home.file)?;
-        file.settled.as_deref().map(|content| Settled { content, present: file.present })
+        self.folders.get(&home.folder)?.files.get(&home.file)?.counts()
     }
 
     /// All that counts, in path order.
@@ -183,9 +192,9 @@ impl Tracker {
         let mut all: Vec<(PathBuf, Home, Settled<'_>)> = Vec::new();
         for (folder, state) in &self.folders {
             for (name, file) in &state.files {
-                if let Some(content) = file.settled.as_deref() {
+                if let Some(settled) = file.counts() {
                     let home = Home { folder: Arc::clone(folder), file: Arc::clone(name) };
-                    all.push((PathBuf::from(&**folder).join(&**name), home, Settled { content, present: file.present }));
+                    all.push((PathBuf::from(&**folder).join(&**name), home, settled));
                 }
             }
         }
