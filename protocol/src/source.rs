@@ -40,7 +40,8 @@ pub enum SourceMessage {
         /// The object's generation at the moment of the write.
         reply_to: Reply<Result<i64, SourceError>>,
     },
-    /// Put our finalizer on the object (OP-11); answered when durable.
+    /// Put our finalizer on the object (OP-11); answered when durable. An object that is being deleted takes none any
+    /// more: `Gone`.
     AddFinalizer {
         /// Whose.
         key: ObjectKey,
