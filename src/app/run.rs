@@ -28,7 +28,9 @@ pub fn run(settings: StandaloneSettings) -> u8 {
         None => logging::Format::Json,
     };
     if let Err(error) = logging::install(format, &settings.log_level) {
-        return complain(2, &error);
+        // There is no log to say it in.
+        let _ = writeln!(std::io::stderr().lock(), "error: {error}");
+        return 2;
     }
     tracing::info!(version = version::VERSION, commit = version::COMMIT, compiler = version::COMPILER, "egress-proxies-operator");
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("egress").build() {
@@ -86,8 +88,11 @@ async fn either(terminate: &mut Signal, interrupt: &mut Signal) {
     }
 }
 
+/// One line for each reason.
 fn complain(code: u8, text: &str) -> u8 {
-    tracing::error!(reason = text, "not started");
+    for reason in text.lines() {
+        tracing::error!(reason, "not started");
+    }
     code
 }
 

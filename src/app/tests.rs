@@ -222,3 +222,46 @@ async fn a_token_file_is_read_again_and_guards_the_debug_endpoint_off_loopback_o
     assert_eq!(with(api, "first", "/v1/leases").await, 401);
     running.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crash_of_any_part_restarts_it_loses_no_lease_and_the_journal_s_ends_the_process_sv_2() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut running = App::start(settings(folder.path(), &[])).await.unwrap();
+    let at = running.addresses;
+    let ports = |items: &[Value]| items.iter().map(|item| item["port"].to_string()).collect::<Vec<_>>();
+    let before = ports(&pool_is_ready(at.discovery).await);
+    let granted = ask(at.discovery, request("POST", "/v1/leases", &[], Some("{}"))).await.json();
+    let lease = format!("/v1/leases/{}", granted["id"].as_str().unwrap());
+    for id in [
+        "http/discovery",
+        "http",
+        "provider/local",
+        "providers",
+        "lease-broker",
+        "judge",
+        "proxies",
+        "proxy/default/demo-1",
+        "prober/default/demo-2",
+        "source",
+    ] {
+        let restarts = async || {
+            let answer = Wire::try_ask(at.debug.unwrap(), request("GET", &format!("/debug/actors?id={id}&depth=0"), &[], None)).await?;
+            let node = answer.json();
+            (node["status"] == "running").then(|| node["restarts"].as_u64())?
+        };
+        let count = eventually(id, restarts).await;
+        assert!(running.system().crash(id), "{id} is up");
+        eventually(id, async || restarts().await.filter(|now| *now > count)).await;
+        let after = eventually(id, async || {
+            let answer = Wire::try_ask(at.discovery, request("GET", "/v1/proxies?healthy=true", &[], None)).await?;
+            answer.json()["items"].as_array().filter(|items| items.len() == 5).cloned()
+        })
+        .await;
+        assert_eq!(ports(&after), before, "{id}: the same ports");
+        let kept = get(at.discovery, &lease).await;
+        assert_eq!((kept.status, &kept.json()["state"]), (200, &"active".into()), "{id}: the lease is kept");
+    }
+    assert!(running.system().kill("lease-journal"));
+    let failure = tokio::time::timeout(Duration::from_secs(10), running.failed()).await.unwrap();
+    assert!(failure.to_string().contains("lease-journal"), "{failure}");
+}

@@ -46,6 +46,13 @@ impl Wire {
         Self(TcpStream::connect(address).await.unwrap())
     }
 
+    /// The answer of one request; `None` when there is nobody, or nobody any more.
+    pub(crate) async fn try_ask(address: SocketAddr, request: impl AsRef<[u8]>) -> Option<Answer> {
+        let mut wire = Self(TcpStream::connect(address).await.ok()?);
+        wire.0.write_all(request.as_ref()).await.ok()?;
+        wire.answer().await
+    }
+
     pub(crate) async fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.0.write_all(bytes.as_ref()).await.unwrap();
     }
