@@ -80,7 +80,7 @@ impl Default for BookSettings {
             max_ttl: Duration::from_secs(24 * 3600),
             drain_timeout: Duration::from_secs(300),
             remember: Duration::from_secs(600),
-            remember_at_most: 1_000_000,
+            remember_at_most: 500_000,
         }
     }
 }
