@@ -17,7 +17,7 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV4};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -77,6 +77,8 @@ struct Inner {
     taken: Mutex<HashMap<InstanceName, Instant>>,
     /// One change at a time.
     turn: tokio::sync::Mutex<()>,
+    /// No listener is opened any more.
+    stopping: AtomicBool,
 }
 
 struct Running {
@@ -118,6 +120,7 @@ impl LocalBackend {
             running: Mutex::default(),
             taken: Mutex::default(),
             turn: tokio::sync::Mutex::default(),
+            stopping: AtomicBool::new(false),
         };
         Self { inner: Arc::new(inner), changes: Mutex::default() }
     }
@@ -154,6 +157,9 @@ impl Backend for LocalBackend {
 
     fn stop(&self, grace: Duration) -> BoxFuture<'_, ()> {
         Box::pin(async move {
+            self.inner.stopping.store(true, Ordering::Relaxed);
+            // A change under way may open one more: it ends first.
+            drop(self.inner.turn.lock().await);
             let running: Vec<Running> = lock(&self.inner.running).drain().map(|(_, running)| running).collect();
             join_all(running.into_iter().map(|running| running.instance.stop(grace))).await;
         })
@@ -253,7 +259,16 @@ impl Inner {
         }
     }
 
+    /// One line in the log, as a call of any other backend would be (OB-2), and a word to the observer.
     fn tell(&self, event: &LocalEvent) {
+        let (call, name, uid) = match event {
+            LocalEvent::Creating { name, uid, .. } => ("creating", name, uid),
+            LocalEvent::Created { name, uid, .. } => ("created", name, uid),
+            LocalEvent::Adopted { name, uid, .. } => ("adopted", name, uid),
+            LocalEvent::Deleting { name, uid } => ("deleting", name, uid),
+            LocalEvent::Deleted { name, uid } => ("deleted", name, uid),
+        };
+        tracing::debug!(provider = %self.config.entry, call, instance = %name, %uid, "local call");
         if let Some(observer) = &self.outside.observer {
             observer(event);
         }
@@ -267,6 +282,9 @@ impl Inner {
             return Err(BackendError::new(class, "fault knob createError"));
         }
         let _turn = self.turn.lock().await;
+        if self.stopping.load(Ordering::Relaxed) {
+            return Err(BackendError::transient("the provider is stopping"));
+        }
         let name = request.name.clone();
         let placement_hash = marks::placement_hash(&request.placement);
         let looked_for = name.clone();
@@ -437,6 +455,9 @@ impl Inner {
     fn bind(&self, mark: &Mark) -> io::Result<()> {
         if self.listens(mark) {
             return Ok(());
+        }
+        if self.stopping.load(Ordering::Relaxed) {
+            return Err(io::Error::other("the provider is stopping"));
         }
         lock(&self.running).remove(&mark.name);
         let listener = listen(mark.address())?;

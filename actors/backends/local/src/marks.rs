@@ -312,7 +312,7 @@ mod tests {
         assert!(marks.read(&mark.name).unwrap().is_none());
         marks.write(&mark).unwrap();
         assert_eq!(marks.read(&mark.name).unwrap().unwrap(), mark);
-        assert_eq!(marks.list().unwrap().0, [mark.clone()]);
+        assert_eq!(marks.list().unwrap().0, std::slice::from_ref(&mark));
         let path = dir.path().join("marks/lab").join(file_name(&mark.name));
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(fs::metadata(path.parent().unwrap()).unwrap().permissions().mode() & 0o777, 0o700);

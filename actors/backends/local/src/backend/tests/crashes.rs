@@ -8,7 +8,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use egress_protocol::provider::InstanceState;
+use egress_protocol::provider::{ErrorClass, InstanceState};
 use egress_provider::Backend;
 use proptest::prelude::*;
 
@@ -94,6 +94,18 @@ async fn half_written_files_do_not_keep_the_others_from_coming_back() {
     let _backend = bed.restarted().await;
     assert_eq!(bed.listening(&[PORT]).len(), 1);
     assert_eq!(fs::read_dir(bed.marks()).unwrap().count(), 2, "what was never a mark is cleared away, what may be one is not");
+}
+
+/// OP-5: what comes during the stop opens nothing again; the marks are for the next start.
+#[tokio::test]
+async fn a_stopped_backend_listens_nowhere_and_keeps_its_marks() {
+    let bed = Bed::new();
+    let backend = bed.backend();
+    backend.made(&request("1", PORT)).await.unwrap();
+    backend.stop(Duration::from_secs(10)).await;
+    assert_ne!(backend.read(&key("1")).await.unwrap().state, InstanceState::Running);
+    assert_eq!(backend.made(&request("2", PORT)).await.unwrap_err().class, ErrorClass::Transient);
+    assert_eq!((bed.listening(&[PORT]).len(), bed.marked().len()), (0, 1));
 }
 
 /// Polls a future at most `polls` times, giving the runtime room in between; `None`: it was dropped unfinished.

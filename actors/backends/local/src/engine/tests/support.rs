@@ -189,10 +189,13 @@ impl Client {
     }
 }
 
+/// Who connected and what they sent.
+type Seen = Arc<Mutex<Vec<(SocketAddr, Vec<u8>)>>>;
+
 /// A target. What it was sent is kept, connection by connection.
 pub(super) struct Target {
     pub(super) address: SocketAddr,
-    pub(super) seen: Arc<Mutex<Vec<(SocketAddr, Vec<u8>)>>>,
+    pub(super) seen: Seen,
     _tasks: JoinSet<()>,
 }
 
@@ -236,7 +239,7 @@ impl Target {
     {
         let listener = TcpListener::bind(at).await.unwrap();
         let address = listener.local_addr().unwrap();
-        let seen: Arc<Mutex<Vec<(SocketAddr, Vec<u8>)>>> = Arc::default();
+        let seen = Seen::default();
         let kept = Arc::clone(&seen);
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
