@@ -1,3 +1,21 @@
 //! Whole-system tests, grouped by promise. One binary, so that everything is linked once.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    clippy::disallowed_methods,
+    missing_docs,
+    unreachable_pub,
+    reason = "tests say what is wrong by panicking, own their tasks, and are read by nobody but us"
+)]
 
 mod architecture;
+mod crash;
+mod demo;
+mod files;
+mod lifecycle;
+mod scale;
+mod supervision;
+mod support;
