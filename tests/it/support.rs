@@ -2,11 +2,13 @@
 //! and the one way to skip.
 
 pub mod http;
+pub mod lab;
 pub mod operator;
 pub mod origin;
 pub mod third_party;
 
 use std::io::Write as _;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 /// Whether the long forms were asked for (`tests/run LONG=1`).
@@ -44,7 +46,14 @@ where
     }
 }
 
-/// A port nothing listens on now.
+/// A port of loopback nothing listens on now. Not one of those that the kernel gives to outgoing connections, so that it
+/// stays free while whoever had it restarts; no two are the same in one run.
 pub fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    static NEXT: std::sync::LazyLock<AtomicU16> = std::sync::LazyLock::new(|| AtomicU16::new(rand::random_range(0..18_000)));
+    loop {
+        let port = 12_000 + NEXT.fetch_add(1, Ordering::Relaxed) % 20_000;
+        if std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
 }

@@ -1,6 +1,8 @@
 //! The operator as people run it: the built binary as a process of its own, on free ports, in a folder of its own.
 
+use std::collections::{BTreeMap, HashSet};
 use std::io::{BufRead, BufReader};
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -106,7 +108,8 @@ impl Site {
     }
 }
 
-fn lines(stream: impl std::io::Read + Send + 'static) -> Receiver<String> {
+/// The lines of a stream, as they come.
+pub fn lines(stream: impl std::io::Read + Send + 'static) -> Receiver<String> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
         for line in BufReader::new(stream).lines().map_while(Result::ok) {
@@ -138,11 +141,11 @@ impl Drop for Operator {
 }
 
 impl Operator {
-    /// `kill -9`, and waits for the process to be gone.
+    /// `kill -9`, and waits for the process to be gone. Answers all that it logged and nobody has read yet.
     pub fn kill(mut self) -> Vec<String> {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
-        self.stderr.try_iter().collect()
+        self.stderr.iter().collect()
     }
 
     /// SIGTERM, and waits for the exit.
@@ -188,25 +191,46 @@ impl Operator {
 
     /// The TCP ports on which this process listens, read from the kernel.
     pub fn listening(&self) -> Vec<u16> {
-        let pid = self.child.id();
-        let inodes: std::collections::HashSet<String> = std::fs::read_dir(format!("/proc/{pid}/fd"))
-            .unwrap()
-            .filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok())
-            .filter_map(|link| Some(link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned()))
-            .collect();
-        let mut ports: Vec<u16> = std::fs::read_to_string("/proc/net/tcp")
-            .unwrap()
-            .lines()
-            .skip(1)
-            .filter_map(|line| {
-                let words: Vec<&str> = line.split_whitespace().collect();
-                let listening = *words.get(3)? == "0A" && inodes.contains(*words.get(9)?);
-                listening.then(|| u16::from_str_radix(words[1].split(':').nth(1)?, 16).ok())?
-            })
-            .collect();
-        ports.sort_unstable();
-        ports
+        self.sockets().into_keys().map(|address| address.port()).collect()
     }
+
+    /// Where this process listens, read from the kernel, each with the inode of its socket: a listener that was closed and
+    /// opened again has another one.
+    pub fn sockets(&self) -> BTreeMap<SocketAddrV4, u64> {
+        sockets_of(self.child.id())
+    }
+
+    /// Resident memory in KiB: now and at its highest.
+    pub fn memory(&self) -> (u64, u64) {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let of = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next()?.parse().ok()).unwrap();
+        (of("VmRSS:"), of("VmHWM:"))
+    }
+
+    /// How many files the process has open.
+    pub fn open_files(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
+    }
+}
+
+/// Where a process listens on IPv4, with the inodes of the sockets.
+pub fn sockets_of(pid: u32) -> BTreeMap<SocketAddrV4, u64> {
+    let inodes: HashSet<String> = std::fs::read_dir(format!("/proc/{pid}/fd"))
+        .unwrap()
+        .filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok())
+        .filter_map(|link| Some(link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned()))
+        .collect();
+    let socket = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let inode = *words.get(9)?;
+        if *words.get(3)? != "0A" || !inodes.contains(inode) {
+            return None;
+        }
+        let (ip, port) = words[1].split_once(':')?;
+        let ip = Ipv4Addr::from(u32::from_str_radix(ip, 16).ok()?.to_le_bytes());
+        Some((SocketAddrV4::new(ip, u16::from_str_radix(port, 16).ok()?), inode.parse().ok()?))
+    };
+    std::fs::read_to_string("/proc/net/tcp").unwrap().lines().skip(1).filter_map(socket).collect()
 }
 
 /// Every file below a folder, with its content; for what must or must not be on disk.
