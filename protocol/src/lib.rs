@@ -4,7 +4,7 @@
 //! - [`object`]: a `Proxy` as the source hands it over, with its Secrets resolved
 //! - [`provider`]: the provider contract (requests, instances, error classes)
 //! - [`lease`]: request and response types of the HTTP API, and what the broker and its journal are told
-//! - [`source`], [`proxies`], [`proxy`], [`prober`], [`judge`]: the messages of each actor
+//! - [`source`], [`proxies`], [`proxy`], [`prober`], [`judge`], [`monitor`]: the messages of each actor
 //! - [`metrics`]: every metric family, named once
 //! - [`net`]: classes of addresses and the lists that make exceptions
 //!
@@ -17,6 +17,7 @@ pub mod judge;
 pub mod lease;
 pub mod message;
 pub mod metrics;
+pub mod monitor;
 pub mod net;
 pub mod object;
 pub mod prober;

@@ -41,6 +41,14 @@ pub struct ProviderLabel {
     pub provider: String,
 }
 
+/// `{provider,result}`.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+#[allow(missing_docs, reason = "label names")]
+pub struct GcDeletion {
+    pub provider: String,
+    pub result: &'static str,
+}
+
 /// `{reason}`.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 #[allow(missing_docs, reason = "label names")]
@@ -88,6 +96,7 @@ pub struct Metrics {
     pub healthcheck_duration: Histograms<ProxyLabel>,
     pub healthcheck_failures: Family<ProxyReason, Counter>,
     pub provider_requests: Family<ProviderRequest, Counter>,
+    pub gc_deletions: Family<GcDeletion, Counter>,
     pub lease_grants: Counter,
     pub lease_refusals: Family<Reason, Counter>,
     pub lease_reports: Family<Report, Counter>,
@@ -114,6 +123,7 @@ impl Metrics {
             healthcheck_duration: Family::new_with_constructor(probe_buckets as fn() -> Histogram),
             healthcheck_failures: Family::default(),
             provider_requests: Family::default(),
+            gc_deletions: Family::default(),
             lease_grants: Counter::default(),
             lease_refusals: Family::default(),
             lease_reports: Family::default(),
@@ -155,6 +165,11 @@ impl Metrics {
         );
         r.register("healthcheck_failures", "Failed probes by reason", self.healthcheck_failures.clone());
         r.register("provider_requests", "Answered provider calls by operation and result", self.provider_requests.clone());
+        r.register(
+            "gc_deletions",
+            "Orphans that collection deleted or tried to, by result; dry_run: it would have",
+            self.gc_deletions.clone(),
+        );
         r.register("lease_grants", "Leases granted", self.lease_grants.clone());
         r.register("lease_refusals", "Lease requests refused, by problem code", self.lease_refusals.clone());
         r.register(

@@ -333,7 +333,7 @@ impl Message for ProviderMessage {
     }
 }
 
-/// An entry of `/debug/providers` (until the monitor adds its fields).
+/// An entry of `/debug/providers`, to which the last check adds the fields of PH-5.
 #[derive(Debug, Clone, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ProviderSummary {

@@ -1,6 +1,7 @@
 //! The source of objects: the manifest folders (standalone) or the API server (cluster). Both serve these messages;
 //! the actor's id is `source`.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::ids::{ObjectKey, Uid};
@@ -23,6 +24,18 @@ pub enum SourceError {
     /// The store did not take it: try again with backoff.
     #[error("the store did not take it: {0}")]
     Unavailable(String),
+}
+
+/// The UIDs of all objects that exist, for orphan collection (OG-2, OG-3).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LiveSet {
+    /// Of every object: those being deleted, suspended ones and those whose document cannot be read included.
+    pub uids: Arc<HashSet<Uid>>,
+    /// Every object there is was read, and the reader was allowed to read them all. Nothing is an orphan by a set that is
+    /// not complete, an empty one least of all (OG-6).
+    pub complete: bool,
+    /// When the read began. One that began before the instances were listed proves nothing (OG-3).
+    pub as_of: Timestamp,
 }
 
 /// What the source is asked.
@@ -66,6 +79,11 @@ pub enum SourceMessage {
     },
     /// Send every object to the directory again, then `Synced`: it restarted and knows nothing.
     Resend,
+    /// Which objects exist, read now and not from a cache (OG-3). An error, or no answer, is no evidence of anything.
+    LiveUids {
+        /// The set, or why it could not be read.
+        reply_to: Reply<Result<LiveSet, SourceError>>,
+    },
     /// What is not in order, for `/readyz?verbose`; answered at once.
     Faults {
         /// One line each; empty when all is well.
@@ -81,6 +99,7 @@ impl Message for SourceMessage {
             Self::RemoveFinalizer { .. } => "RemoveFinalizer",
             Self::Publish { .. } => "Publish",
             Self::Resend => "Resend",
+            Self::LiveUids { .. } => "LiveUids",
             Self::Faults { .. } => "Faults",
         }
     }

@@ -179,6 +179,9 @@ impl Actor for ManifestsActor {
                 tracing::debug!(proxy = %event.key, uid = %event.uid, reason = event.reason.as_str(), note = event.note, "event");
             }
             SourceMessage::Resend => self.resend(),
+            SourceMessage::LiveUids { reply_to } => {
+                let _gave_up = reply_to.send(Ok(self.live(ctx.now()))).is_err();
+            }
             SourceMessage::Faults { reply_to } => {
                 let _gave_up = reply_to.send(self.all_faults(ctx.now())).is_err();
             }

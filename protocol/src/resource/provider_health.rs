@@ -83,3 +83,22 @@ pub struct TargetStatus {
     #[schemars(extend("maxProperties" = 32, "additionalProperties" = {"type": "string", "maxLength": 256}))]
     pub details: BTreeMap<String, String>,
 }
+
+impl ProviderHealthStatus {
+    /// Takes over the transition times of an earlier status wherever what they are about has not flipped since (PH-17,
+    /// PH-19, PH-21).
+    pub fn keep_times(&mut self, earlier: &Self) {
+        for condition in &mut self.conditions {
+            let before = earlier.conditions.iter().find(|before| before.type_ == condition.type_);
+            if let Some(before) = before.filter(|before| before.status == condition.status) {
+                condition.last_transition_time = before.last_transition_time.clone();
+            }
+        }
+        for target in &mut self.targets {
+            let before = earlier.targets.iter().find(|before| before.name == target.name);
+            if let Some(before) = before.filter(|before| before.ready == target.ready) {
+                target.last_transition_time = before.last_transition_time.clone();
+            }
+        }
+    }
+}

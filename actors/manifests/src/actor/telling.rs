@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use egress_protocol::ObjectKey;
 use egress_protocol::object::ProxyObject;
 use egress_protocol::proxies::ProxiesMessage;
+use egress_protocol::source::LiveSet;
+use egress_protocol::{ObjectKey, Timestamp};
 
 use super::ManifestsActor;
 use crate::secrets;
@@ -60,6 +61,13 @@ impl ManifestsActor {
 
     pub(super) fn send(&mut self, message: ProxiesMessage) {
         self.untold |= self.proxies.send(message).is_err();
+    }
+
+    /// Whatever has a record is live: deleting, suspended, its document unreadable, its record not written yet (OG-2). The
+    /// ledger is the truth itself, so a reading of it is never stale; before the folders were understood it is not vouched for.
+    pub(super) fn live(&self, now: Timestamp) -> LiveSet {
+        let uids = self.ledger.decided().map(|(record, _)| record.uid.clone()).collect();
+        LiveSet { uids: Arc::new(uids), complete: self.synced, as_of: now }
     }
 
     pub(super) fn warn_of_suspended(&self) {

@@ -14,7 +14,7 @@ use egress_protocol::provider::{DeleteOutcome, ErrorClass, Instance, InstanceSta
 use egress_protocol::proxies::{self, ProxiesMessage};
 use egress_protocol::proxy::ProxyMessage;
 use egress_protocol::resource::{HealthCheck, Mode, Phase, ProxySpec, conditions};
-use egress_protocol::source::{self, EventReason, SourceError, SourceMessage};
+use egress_protocol::source::{self, EventReason, LiveSet, SourceError, SourceMessage};
 use egress_protocol::{Clock, InstallationId, InstanceId, ObjectKey, Secret, Timestamp, Uid};
 use egress_proxy::{Directory, DirectoryArgs, ProberFactory, Settings};
 use egress_supervision::{Actor, Address, ChildSpec, Context, Failure, Node, Root, System, Timer};
@@ -261,6 +261,10 @@ impl Actor for Source {
                     let _ = directory.send(ProxiesMessage::Apply { object: Arc::new(object) });
                 }
                 let _ = directory.send(ProxiesMessage::Synced { live });
+            }
+            SourceMessage::LiveUids { reply_to } => {
+                let uids = self.0.lock().expect("no poison").objects.values().map(|object| object.uid.clone()).collect();
+                let _ = reply_to.send(Ok(LiveSet { uids: Arc::new(uids), complete: true, as_of: ctx.now() }));
             }
             SourceMessage::Faults { reply_to } => {
                 let _ = reply_to.send(Vec::new());
