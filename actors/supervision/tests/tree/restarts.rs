@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use egress_supervision::{ActorStatus, AddressError, ChildSpec, Failure};
+use egress_supervision::{ActorStatus, AddressError, ChildSpec, Failure, OnExhausted};
 use serde_json::json;
 
 use crate::puppet::*;
@@ -80,6 +80,22 @@ async fn only_the_exhausted_child_is_given_up_and_its_parent_is_told_and_told_on
     pause(1000).await;
     assert_eq!(count(&a).await, Ok(1), "with a fresh budget");
     assert_eq!(diary.count("a is back"), 1, "an ordinary restart is no news");
+    root.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_child_that_is_tried_again_has_a_fresh_budget_however_soon_that_is() {
+    let diary = Diary::default();
+    let (system, root) = root(Play::new(&diary)).await;
+    let mut spec = ChildSpec::<Puppet>::retried("a", Play::new(&diary));
+    spec.policy.on_exhausted = OnExhausted::RetryEvery(Duration::from_secs(10));
+    let a = child(&system.address::<Tell>("root"), spec).await;
+    crash_times(&system, "a", 6).await;
+    pause(10_000).await;
+    crash_times(&system, "a", 1).await;
+    pause(110).await;
+    assert_eq!(count(&a).await, Ok(1), "an ordinary restart after 100 ms");
+    assert_eq!(diary.count("a given up: made to panic by a test"), 1);
     root.stop().await;
 }
 

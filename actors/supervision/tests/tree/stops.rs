@@ -176,6 +176,35 @@ async fn whoever_loses_interest_in_a_root_kills_its_tree() {
     assert_eq!(diary.count("the start ended"), 1, "also while it starts");
 }
 
+/// Sends itself the next one, for ever.
+fn again(me: egress_supervision::Address<Tell>) -> Deed<0> {
+    Box::new(move |_, _| {
+        let next = again(me.clone());
+        let _ = me.send(Tell::Do(next));
+        Ok(())
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_actor_that_never_runs_out_of_messages_starves_nobody_and_still_starts_children_and_stops() {
+    let diary = Diary::default();
+    let (system, root) = root(Play::new(&diary)).await;
+    let top = system.address::<Tell>("root");
+    let busy = child(&top, ChildSpec::<Puppet>::retried("busy", Play::new(&diary))).await;
+    busy.send(Tell::Do(again(busy.clone()))).expect("it is up");
+    assert_eq!(count(&top).await, Ok(1), "others have their turn, also on one thread");
+    let below = ChildSpec::<Puppet>::retried("below", Play::new(&diary).slow_to_stop(0));
+    let below = have(&busy, move |_, ctx| ctx.start_child(below)).await;
+    while !below.is_up() {
+        tokio::task::yield_now().await;
+    }
+    have(&top, |_, ctx| ctx.stop_child("busy")).await;
+    while busy.is_up() || diary.count("below stopped") == 0 {
+        tokio::task::yield_now().await;
+    }
+    root.stop().await;
+}
+
 #[test]
 fn a_tree_stops_on_a_runtime_of_one_thread_and_on_one_with_one_worker() {
     // O19
