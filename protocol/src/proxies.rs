@@ -40,6 +40,14 @@ pub enum ProxiesMessage {
         /// A digest of the entry, its credential files included.
         fingerprint: Option<String>,
     },
+    /// From the monitor after each round: how the targets of a provider were found. While the target that a proxy depends
+    /// on is down, the proxy is not replaced for being Unhealthy (OP-33).
+    ProviderHealth {
+        /// The configured name.
+        name: Arc<str>,
+        /// Each target with whether it is ready; empty when nothing is known.
+        targets: Arc<[(Arc<str>, bool)]>,
+    },
     /// From a proxy's actor: what it says of its place in a rollout changed on its desk (OP-16, OP-33).
     MemberChanged {
         /// Whose.
@@ -60,6 +68,7 @@ impl Message for ProxiesMessage {
             Self::Synced { .. } => "Synced",
             Self::Republish => "Republish",
             Self::ProviderChanged { .. } => "ProviderChanged",
+            Self::ProviderHealth { .. } => "ProviderHealth",
             Self::MemberChanged { .. } => "MemberChanged",
             Self::CapacityFreed { .. } => "CapacityFreed",
         }

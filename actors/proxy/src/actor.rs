@@ -109,6 +109,8 @@ impl Actor for ProxyActor {
         let mut actor = Self { args, machine, orders, call: None, writing: None, finalizer: None, timer: None, prober: None };
         actor.perform(ctx, effects);
         let place = actor.orders.place.clone();
+        let down = actor.orders.provider_down;
+        actor.step(ctx, Input::ProviderDown(down));
         actor.step(ctx, Input::Place(place));
         ctx.tell(ProxyInternal::Started);
         Ok(actor)
@@ -176,6 +178,7 @@ impl Actor for ProxyActor {
             | Input::Probed(_)
             | Input::CheckUrl(_)
             | Input::Provider(_)
+            | Input::ProviderDown(_)
             | Input::CapacityFreed
             | Input::Place(_)
             | Input::Republish => {}
@@ -207,6 +210,9 @@ impl ProxyActor {
         }
         if last.provider != orders.provider {
             self.step(ctx, Input::Provider(orders.provider.clone()));
+        }
+        if last.provider_down != orders.provider_down {
+            self.step(ctx, Input::ProviderDown(orders.provider_down));
         }
         if last.place != orders.place {
             self.step(ctx, Input::Place(orders.place.clone()));

@@ -20,6 +20,8 @@ use crate::rollout::{Member, Place};
 pub(crate) struct Orders {
     pub(crate) object: Arc<ProxyObject>,
     pub(crate) provider: Option<Arc<str>>,
+    /// The target at the provider that this proxy depends on is down (OP-33).
+    pub(crate) provider_down: bool,
     pub(crate) place: Place,
     /// Counts up when the provider freed capacity.
     pub(crate) freed: u64,
@@ -38,9 +40,9 @@ pub(crate) struct Desk {
 }
 
 impl Desk {
-    pub(crate) fn new(object: Arc<ProxyObject>, provider: Option<Arc<str>>) -> Self {
+    pub(crate) fn new(object: Arc<ProxyObject>, provider: Option<Arc<str>>, provider_down: bool) -> Self {
         Self {
-            orders: ArcSwap::from_pointee(Orders { object, provider, place: Place::None, freed: 0, republish: 0 }),
+            orders: ArcSwap::from_pointee(Orders { object, provider, provider_down, place: Place::None, freed: 0, republish: 0 }),
             rung: AtomicBool::new(false),
             dismissed: AtomicBool::new(false),
             recorded: ArcSwapOption::const_empty(),
@@ -61,6 +63,11 @@ impl Desk {
     /// The directory looks at what it ordered.
     pub(crate) fn object(&self) -> Arc<ProxyObject> {
         Arc::clone(&self.orders.load().object)
+    }
+
+    /// The directory looks at what it ordered.
+    pub(crate) fn provider_down(&self) -> bool {
+        self.orders.load().provider_down
     }
 
     /// The directory ends the actor because the object is gone.

@@ -62,6 +62,8 @@ impl std::fmt::Debug for DirectoryArgs {
 struct Memory {
     /// Fingerprints of the configured providers.
     providers: HashMap<Arc<str>, Arc<str>>,
+    /// The targets of those that were checked, each with whether it is ready.
+    targets: HashMap<Arc<str>, Arc<[(Arc<str>, bool)]>>,
     /// The objects the broker may have been told of.
     known: HashMap<ObjectKey, Uid>,
 }
@@ -142,6 +144,7 @@ impl Actor for Directory {
                     child.desk.order(&child.address, |orders| orders.provider.clone_from(&fingerprint));
                 }
             }
+            ProxiesMessage::ProviderHealth { name, targets } => self.provider_checked(name, targets),
             ProxiesMessage::MemberChanged { key } => {
                 if let Some(child) = self.children.get(&key) {
                     let member = child.desk.member();
@@ -211,9 +214,11 @@ impl Directory {
             None => {}
         }
         let provider = object.spec.provider.as_deref().and_then(|name| self.args.memory().providers.get(name).cloned());
+        let down = object.spec.provider.as_deref().and_then(|name| self.args.memory().targets.get(name).cloned());
+        let down = down.is_some_and(|targets| is_down(&targets, &object));
         let uid = object.uid.clone();
         self.args.memory().known.insert(key.clone(), uid.clone());
-        let desk = Arc::new(Desk::new(object, provider));
+        let desk = Arc::new(Desk::new(object, provider, down));
         let args = ProxyArgs {
             desk: Arc::clone(&desk),
             settings: Arc::clone(&self.args.settings),
@@ -248,6 +253,21 @@ impl Directory {
 
     fn children_of(&self, provider: &str) -> impl Iterator<Item = &Child> {
         self.children.values().filter(move |child| child.desk.object().spec.provider.as_deref() == Some(provider))
+    }
+
+    /// OP-33. Told once more by the next round, so that what came too early is made good.
+    fn provider_checked(&mut self, name: Arc<str>, targets: Arc<[(Arc<str>, bool)]>) {
+        for child in self.children_of(&name) {
+            let down = is_down(&targets, &child.desk.object());
+            if child.desk.provider_down() != down {
+                child.desk.order(&child.address, |orders| orders.provider_down = down);
+            }
+        }
+        if targets.is_empty() {
+            self.args.memory().targets.remove(&name);
+        } else {
+            self.args.memory().targets.insert(name, targets);
+        }
     }
 
     fn put_member(&mut self, ctx: &Context<Self>, key: &ObjectKey, member: Member) {
@@ -287,4 +307,11 @@ impl Directory {
         let event = ProxyEvent { key: object.key.clone(), uid: object.uid.clone(), reason, note, at: ctx.now() };
         let _ = ctx.system().address::<SourceMessage>(source::ACTOR_ID).send(SourceMessage::Publish { event });
     }
+}
+
+/// Whether the target that an object depends on is down: the one that its zone names, else any, for it is not known which.
+fn is_down(targets: &[(Arc<str>, bool)], object: &ProxyObject) -> bool {
+    let zone = object.spec.placement.as_ref().and_then(|placement| placement.zone.as_deref());
+    let own = targets.iter().find(|(name, _)| Some(&**name) == zone);
+    own.map_or_else(|| targets.iter().any(|(_, ready)| !ready), |(_, ready)| !ready)
 }

@@ -66,6 +66,8 @@ pub struct Machine {
     attributes: Arc<BTreeMap<String, String>>,
     /// Fingerprint of the provider's entry.
     provider: Option<Arc<str>>,
+    /// The provider's target is down: not replaced for being Unhealthy (OP-33).
+    provider_down: bool,
 
     /// What an instance was, or is about to be, asked for with.
     hash: Option<Arc<str>>,
@@ -224,6 +226,7 @@ impl Machine {
             desired: if object.is_managed() { SpecHash::of(&object) } else { None },
             attributes: Arc::new(object.spec.attributes.clone()),
             provider,
+            provider_down: false,
             hash: None,
             id: None,
             finalizer: Finalizer { held: object.finalizer, shown: object.finalizer, ..Finalizer::default() },
@@ -318,6 +321,7 @@ impl Machine {
                     self.try_again(now);
                 }
             }
+            Input::ProviderDown(down) => self.provider_down = down,
             Input::CapacityFreed => {
                 let waits = self.trouble.as_ref().is_some_and(|trouble| trouble.reason == reason::QUOTA_EXCEEDED);
                 if waits && self.latch.is_none() {

@@ -48,6 +48,8 @@ pub enum Input {
     CheckUrl(Suspicion),
     /// The fingerprint of the provider's entry, `None` when it is not configured.
     Provider(Option<Arc<str>>),
+    /// Whether the target at the provider that this proxy depends on is down (OP-33).
+    ProviderDown(bool),
     /// The provider freed capacity (OP-18).
     CapacityFreed,
     /// Where this proxy stands in a rollout.
@@ -70,6 +72,7 @@ impl Input {
             Self::Probed(_) => "Probed",
             Self::CheckUrl(_) => "CheckUrl",
             Self::Provider(_) => "Provider",
+            Self::ProviderDown(_) => "ProviderDown",
             Self::CapacityFreed => "CapacityFreed",
             Self::Place(_) => "Place",
             Self::Republish => "Republish",

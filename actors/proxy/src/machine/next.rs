@@ -197,7 +197,7 @@ impl Machine {
         let after = self.object.spec.health_check.replace_after_seconds;
         let since = self.health.unhealthy_since()?;
         let idle = self.sight.address.is_some() && self.sight.paused.is_none() && !self.has_to_go() && self.latch.is_none();
-        if after == 0 || !self.object.is_managed() || !idle || self.health.suspect() {
+        if after == 0 || !self.object.is_managed() || !idle || self.health.suspect() || self.provider_down {
             return None;
         }
         let due = since + Duration::from_secs(u64::from(after));

@@ -9,8 +9,9 @@ use std::time::Duration;
 use bed::{Bed, key, managed};
 use egress_protocol::proxies::{self, ProxiesMessage};
 use egress_protocol::proxy::ProxyMessage;
-use egress_protocol::resource::{Phase, ProxySpec};
+use egress_protocol::resource::{Phase, Placement, ProxySpec};
 use egress_protocol::source::EventReason;
+use egress_protocol::{InstanceName, Uid};
 use std::sync::Arc;
 
 fn seconds(n: u64) -> Duration {
@@ -218,6 +219,38 @@ async fn a_bad_edit_stops_with_the_first_and_says_so_once_op_16() {
         bed.edit(name, |object| *object = bed::from_secret(object.clone(), "good"));
     }
     bed.until("all Ready", |world| world.deletes >= 5 && world.ready() == 4).await;
+    bed.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unhealthy_proxy_is_not_replaced_while_the_target_it_is_on_is_down_op_33() {
+    let bed = Bed::start().await;
+    let told = |a: bool, b: bool| {
+        let targets = [("host-a", a), ("host-b", b)].map(|(name, ready)| (Arc::from(name), ready));
+        ProxiesMessage::ProviderHealth { name: "lab".into(), targets: targets.into() }
+    };
+    bed.send(told(false, true));
+    bed.world(|world| world.probes_fail.insert("sick".to_owned()));
+    for name in ["a", "b"] {
+        let mut object = bed::from_secret(managed(name), "sick");
+        let mut spec = ProxySpec::clone(&object.spec);
+        spec.health_check.replace_after_seconds = 300;
+        spec.placement = Some(Placement { zone: Some(format!("host-{name}")), ..Placement::default() });
+        object.spec = Arc::new(spec);
+        bed.apply(object);
+    }
+    tokio::time::sleep(seconds(300)).await;
+    bed.until("the one on the other host is replaced", |world| world.deletes == 1).await;
+    tokio::time::sleep(seconds(200)).await;
+    let vm = |name: &str| InstanceName::of(&Uid::new(format!("uid-of-{name}"))).to_string();
+    assert!(bed.world(|world| world.events.iter().all(|(of, reason)| *reason != EventReason::Replacing || *of == key("b"))));
+    assert!(bed.world(|world| world.vms.contains_key(&vm("a"))));
+    assert!(bed.system.crash(proxies::ACTOR_ID));
+    tokio::time::sleep(seconds(600)).await;
+    let replaced = |world: &mut bed::World| world.events.contains(&(key("a"), EventReason::Replacing));
+    assert!(!bed.world(replaced), "the directory remembers");
+    bed.send(told(true, true));
+    bed.until("replaced as soon as it is up", |world| world.events.contains(&(key("a"), EventReason::Replacing))).await;
     bed.stop().await;
 }
 

@@ -434,6 +434,28 @@ fn nothing_is_replaced_for_being_unhealthy_while_paused_or_while_its_check_url_i
 }
 
 #[test]
+fn nothing_is_replaced_for_being_unhealthy_while_its_provider_s_target_is_down_op_33() {
+    let check = HealthCheck { replace_after_seconds: 300, ..HealthCheck::default() };
+    let mut world = World::new(with_spec(|spec| spec.health_check = check), settings());
+    world.settle();
+    world.probe(false, false);
+    world.input(Input::ProviderDown(true));
+    for _ in 0..20 {
+        world.pass(seconds(60));
+        world.settle();
+    }
+    assert_eq!(world.member.wants, None);
+    world.input(Input::ProviderDown(false));
+    assert_eq!(world.member.wants, Some(Want::Repair));
+    world.input(Input::ProviderDown(true));
+    assert_eq!(world.member.wants, None, "the place is given back");
+    world.calls.clear();
+    world.input(Input::Place(Place::Granted(Want::Repair)));
+    world.settle();
+    assert!(world.calls.iter().all(|op| *op == Op::Get), "a place that was granted meanwhile is not used");
+}
+
+#[test]
 fn a_stopped_instance_is_replaced_and_a_young_one_only_after_a_pause_op_14() {
     let mut world = World::ready();
     world.pass(seconds(60));

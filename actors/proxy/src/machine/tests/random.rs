@@ -33,6 +33,7 @@ enum Happening {
     Provider(Option<u8>),
     Delete,
     CapacityFreed,
+    ProviderDown(bool),
     Crash(bool, bool),
 }
 
@@ -65,6 +66,7 @@ fn happening() -> impl Strategy<Value = Happening> {
         2 => prop::option::of(0..3_u8).prop_map(H::Provider),
         1 => Just(H::Delete),
         1 => Just(H::CapacityFreed),
+        1 => any::<bool>().prop_map(H::ProviderDown),
         3 => (any::<bool>(), any::<bool>()).prop_map(|(c, w)| H::Crash(c, w)),
     ]
 }
@@ -108,6 +110,7 @@ fn happen(world: &mut World, what: &Happening) {
         Happening::Provider(fingerprint) => world.set_provider(fingerprint.map(|n| ["f1", "f2", "f3"][usize::from(n)])),
         Happening::Delete => world.touch(|object| object.deleting = true),
         Happening::CapacityFreed => world.input(Input::CapacityFreed),
+        Happening::ProviderDown(down) => world.input(Input::ProviderDown(down)),
         Happening::Crash(call, write) => world.crash(call, write),
         Happening::Answer
         | Happening::Fail(..)
