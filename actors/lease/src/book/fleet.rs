@@ -12,7 +12,7 @@ use egress_protocol::{ObjectKey, Timestamp, Uid};
 use hashbrown::{HashMap, HashSet};
 
 use super::Hash;
-use super::index::Key;
+use super::index::{CLOSED, Key};
 
 /// A slot number that names nothing.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -35,7 +35,6 @@ pub(crate) struct Hot {
 
 impl Hot {
     const FULL: Key = 2 << 86;
-    const CLOSED: Key = 3 << 86;
 
     /// Keys below it can be granted.
     pub(crate) const LIMIT: Key = Self::FULL;
@@ -44,7 +43,7 @@ impl Hot {
     /// granted; then what is full, then what is closed.
     pub(crate) fn key(&self, anonymous: bool) -> Key {
         if !self.open || (anonymous && self.needs_credentials) {
-            return Self::CLOSED;
+            return CLOSED;
         }
         if self.active >= self.max {
             return Self::FULL;

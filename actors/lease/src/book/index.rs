@@ -4,17 +4,23 @@
 //! Whatever may lower a key (a release) and whatever opens or closes a proxy is carried into every heap it is in, at
 //! once.
 //!
-//! What must stay true: an entry is never above its proxy's key; `pos` is the inverse of the heap; a member is in the heap.
+//! What must stay true: an entry is never above its proxy's key, and says [`CLOSED`] exactly when its proxy is; `pos` is
+//! the inverse of the heap; a member is in the heap.
 
 use std::cmp::Ordering;
 
 /// Order of a proxy now; smaller is better. See [`super::fleet::Hot::key`].
 pub(crate) type Key = u128;
 
+/// The key of what cannot be granted whatever is released; the largest.
+pub(crate) const CLOSED: Key = 3 << 86;
+
 /// What the heap asks about proxies.
 pub(crate) trait Order {
     /// The key now.
     fn key(&self, proxy: u32) -> Key;
+    /// The key now of a proxy that is known not to be blocked for this index alone: quicker.
+    fn unblocked_key(&self, proxy: u32) -> Key;
     /// Between proxies of equal keys: their names.
     fn tie(&self, a: u32, b: u32) -> Ordering;
 }
@@ -129,15 +135,16 @@ impl Index {
         let mut counted = 0;
         let found = loop {
             let Some(top) = self.heap.first().copied() else { break Found::Nothing };
+            // A lower bound: when not even that is below the limit, nothing is.
+            if top >> 32 >= limit {
+                break Found::Nothing;
+            }
             let proxy = self.members[local(top)];
-            let now = entry(order.key(proxy), local(top));
+            let now = entry(order.unblocked_key(proxy), local(top));
             if now != top {
                 self.heap[0] = now;
                 self.sift_down(0, order);
                 continue;
-            }
-            if top >> 32 >= limit {
-                break Found::Nothing;
             }
             match look(proxy) {
                 Look::Take => break Found::Proxy(proxy),
@@ -196,9 +203,13 @@ impl Index {
         Some(self.members[number as usize])
     }
 
-    /// The key may have become lower (a release): carried into the heap.
-    pub(crate) fn lowered(&mut self, number: u32, key: Key, order: &impl Order) {
+    /// A lease of an open proxy ended: its key may be lower, which is carried into the heap.
+    pub(crate) fn lowered(&mut self, number: u32, order: &impl Order) {
         let at = self.pos[number as usize] as usize;
+        if self.heap[at] >> 32 == CLOSED {
+            return;
+        }
+        let key = order.unblocked_key(self.members[number as usize]);
         if self.heap[at] >> 32 > key {
             self.heap[at] = entry(key, number as usize);
             self.sift_up(at, order);
@@ -229,6 +240,9 @@ impl Index {
             }
             if what >> 32 > order.key(self.members[local(*what)]) {
                 return Err(format!("entry {at} is above its key"));
+            }
+            if (what >> 32 == CLOSED) != (order.key(self.members[local(*what)]) == CLOSED) {
+                return Err(format!("entry {at} is closed, or its proxy is, but not both"));
             }
             if at > 0 && self.before(*what, self.heap[(at - 1) / ARITY], order) {
                 return Err(format!("entry {at} is before its parent"));

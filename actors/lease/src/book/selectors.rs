@@ -89,6 +89,10 @@ impl Order for FleetOrder<'_> {
         hot.key(self.anonymous)
     }
 
+    fn unblocked_key(&self, proxy: u32) -> Key {
+        self.fleet.hot(proxy).key(self.anonymous)
+    }
+
     fn tie(&self, a: u32, b: u32) -> std::cmp::Ordering {
         self.fleet.cold(a).key.cmp(&self.fleet.cold(b).key)
     }
@@ -216,7 +220,7 @@ impl Selectors {
 
     /// A lease of the proxy ended: its key is lower.
     pub(crate) fn lowered(&mut self, slot: u32, fleet: &Fleet) {
-        self.each(slot, fleet, |index, number, order| index.lowered(number, order.key(slot), order));
+        self.each(slot, fleet, |index, number, order| index.lowered(number, order));
     }
 
     /// The proxy opened or closed, in general or for some target, or its capacity changed.

@@ -15,6 +15,8 @@ const WINDOW: Duration = Duration::from_secs(120);
 const QUORUM: usize = 5;
 /// Targets watched at most; beyond it new ones are leased for, but never held to be suspect.
 const MAX_TARGETS: usize = 50_000;
+const FEW_USES: usize = 64;
+const PRUNE_EVERY: Duration = Duration::from_secs(1);
 /// Uses remembered at most for one target.
 const MAX_USES: usize = 20_000;
 
@@ -32,7 +34,7 @@ struct Target {
     uses: HashMap<u32, Use, Hash>,
     failing: usize,
     suspect: bool,
-    judged_at: Timestamp,
+    pruned_at: Timestamp,
 }
 
 impl Target {
@@ -45,9 +47,12 @@ impl Target {
         });
     }
 
+    /// Old uses leave at once where they are few, else once a second.
     fn judge(&mut self, now: Timestamp) {
-        self.prune(now);
-        self.judged_at = now;
+        if self.uses.len() <= FEW_USES || now.since(self.pruned_at) >= PRUNE_EVERY {
+            self.prune(now);
+            self.pruned_at = now;
+        }
         self.suspect = self.uses.len() >= QUORUM && self.failing * 2 > self.uses.len();
     }
 }
@@ -102,7 +107,8 @@ impl Targets {
     pub(crate) fn reported(&mut self, target: &Arc<str>, proxy: u32, failed: bool, now: Timestamp) {
         let Some(target) = self.watched(target) else { return };
         if target.uses.len() >= MAX_USES && !target.uses.contains_key(&proxy) {
-            target.prune(now);
+            target.judge(now);
+            return;
         }
         if let Some(old) = target.uses.insert(proxy, Use { at: now, failed }) {
             target.failing -= usize::from(old.failed);
