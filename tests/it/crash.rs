@@ -7,7 +7,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use serde_json::Value;
 
-use crate::support::lab::Lab;
+use crate::support::lab::{Lab, Mark};
 use crate::support::operator::Operator;
 use crate::support::rounds;
 
@@ -24,6 +24,8 @@ struct World {
     desired: BTreeMap<String, u16>,
     /// UIDs of those that have been there since they were last seen settled.
     uids: BTreeMap<String, String>,
+    /// The marks of those that nobody has touched since.
+    untouched: BTreeMap<String, Mark>,
     creates: usize,
     kills: usize,
 }
@@ -32,8 +34,8 @@ impl World {
     async fn new(seed: u64) -> Self {
         let mut lab = Lab::new().await;
         lab.site.flags.extend(["--log-level".to_owned(), "info,egress_backend_local=debug".to_owned()]);
-        let (desired, uids) = (BTreeMap::new(), BTreeMap::new());
-        Self { lab, seed, rng: StdRng::seed_from_u64(seed), desired, uids, creates: 0, kills: 0 }
+        let (desired, uids, untouched) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { lab, seed, rng: StdRng::seed_from_u64(seed), desired, uids, untouched, creates: 0, kills: 0 }
     }
 
     /// Creates, replaces or deletes some proxies.
@@ -43,6 +45,7 @@ impl World {
             if self.rng.random_bool(0.5) {
                 continue;
             }
+            self.untouched.remove(&name);
             if self.desired.contains_key(&name) && self.rng.random_bool(0.4) {
                 self.lab.site.remove(&format!("{name}.yaml"));
                 self.desired.remove(&name);
@@ -134,6 +137,11 @@ impl World {
         for (name, uid) in &self.uids {
             assert_eq!(objects[name].uid.as_str(), uid, "seed {}: {name} was adopted", self.seed);
         }
+        let marks: BTreeMap<String, Mark> = self.lab.marks().into_iter().map(|mark| (mark.proxy.clone(), mark)).collect();
+        for (name, mark) in &self.untouched {
+            assert_eq!(&marks[name], mark, "seed {}: {name} is the instance it was", self.seed);
+        }
+        self.untouched = marks;
         self.uids = objects.into_iter().map(|(name, record)| (name, record.uid.to_string())).collect();
     }
 
@@ -162,6 +170,7 @@ impl World {
             self.lab.site.remove(&format!("{name}.yaml"));
         }
         self.uids.clear();
+        self.untouched.clear();
         self.settle(&operator).await;
         assert!(self.lab.marks().is_empty() && self.lab.objects().is_empty());
         assert_eq!(operator.terminate().await.code(), Some(0));
