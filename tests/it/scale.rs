@@ -37,8 +37,8 @@ async fn ready(operator: &Operator) -> Vec<String> {
 /// A tunnel through each proxy, all open at once, each carrying bytes both ways.
 async fn round(proxies: &[String], echo: &Echo) {
     let mut opening = JoinSet::new();
-    for proxy in proxies.iter().cloned() {
-        let target = echo.target.clone();
+    for proxy in proxies {
+        let (proxy, target) = (proxy.clone(), echo.target.clone());
         opening.spawn(async move { connect_through(&proxy, &target, None).await.unwrap_or_else(|status| panic!("{proxy}: {status}")) });
     }
     let tunnels: Vec<TcpStream> = opening.join_all().await;

@@ -189,11 +189,6 @@ impl Operator {
         .await;
     }
 
-    /// The TCP ports on which this process listens, read from the kernel.
-    pub fn listening(&self) -> Vec<u16> {
-        self.sockets().into_keys().map(|address| address.port()).collect()
-    }
-
     /// Where this process listens, read from the kernel, each with the inode of its socket: a listener that was closed and
     /// opened again has another one.
     pub fn sockets(&self) -> BTreeMap<SocketAddrV4, u64> {
