@@ -18,8 +18,8 @@ lint:
 
 # Rewrite what is generated from the types: CRDs, the OpenAPI document.
 generate:
-    cargo run -q -- crds > config/crd/crds.yaml
-    EPO_UPDATE_GENERATED=1 cargo test -q --workspace drift
+    UPDATE=1 cargo test -q -p egress-config crds
+    UPDATE=1 cargo test -q -p egress-proxies-operator --lib openapi
 
 # Benchmarks, as ratios in one run; rewrites the tables of docs/performance.md with `just bench write`.
 bench *ARGS:
