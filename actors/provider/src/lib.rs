@@ -2,13 +2,18 @@
 //!
 //! - [`Backend`] is the seam that every backend implements
 //! - `queue` decides which call may run: pure
+//! - `conformance` (feature) is the suite that every backend passes, `reference` the backend that proves the suite
 //! - [`ProviderActor`] (`provider/<entry>`) runs one backend; [`ProvidersActor`] (`providers`) has one child per entry
 
 mod actor;
 mod backend;
 mod call;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod providers;
 mod queue;
+#[cfg(feature = "conformance")]
+pub mod reference;
 
 pub use actor::{BuildBackend, ProviderActor, ProviderArgs, ProviderInternal};
 pub use backend::{Backend, BackendError, Call, Location, Subject};

@@ -1,0 +1,367 @@
+//! One test's world, its providers, and what it says about them.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use egress_protocol::metrics::Metrics;
+use egress_protocol::provider::{
+    self, CallContext, CreateRequest, DeleteOutcome, ErrorClass, Instance, InstanceKey, ListResult, Op, ProviderError, ProviderMessage,
+    TargetVerdict,
+};
+use egress_protocol::{Clock, InstallationId, InstanceId, InstanceName, Secret, Timestamp, Uid};
+use egress_supervision::{Address, AddressError, ChildSpec, Root, System};
+use tokio_util::sync::CancellationToken;
+
+use super::capture::Capture;
+use super::{Entry, Fixture, Hook, Intervention, Miss, Object, Profiles, Verdict, World, ensure};
+use crate::{Backend, BackendError, Call, ProviderActor, ProviderArgs};
+
+/// The configured name, unlike any type's.
+pub(super) const ENTRY: &str = "conf-entry";
+/// We.
+pub(super) const OURS: &str = "suite-ours";
+/// Another operator.
+pub(super) const THEIRS: &str = "suite-theirs";
+/// In every cloud-init (PC-92).
+pub(super) const SENTINEL: &str = "SENTINEL-cloud-init-7c1f";
+/// When each test begins.
+const BEGINS: i64 = 1_767_323_045_678;
+/// More steps than any create has.
+const STEPS: usize = 200;
+/// More settling than any honest backend needs.
+const PATIENCE: usize = 8;
+
+/// See the module.
+pub(crate) struct Trial {
+    pub(super) world: Box<dyn World>,
+    pub(super) profiles: Profiles,
+    pub(super) type_name: &'static str,
+    pub(super) fixture_classified: Hook<Vec<super::Classified>>,
+    pub(super) capture: Capture,
+    clock: Clock,
+    roots: Mutex<Vec<Root>>,
+    parts: Mutex<Vec<String>>,
+    broken: Arc<Mutex<Option<String>>>,
+}
+
+impl Trial {
+    pub(super) fn new(fixture: &dyn Fixture) -> Self {
+        Self {
+            world: fixture.world(),
+            profiles: fixture.profiles(),
+            type_name: fixture.type_name(),
+            fixture_classified: fixture.classified(),
+            capture: Capture::default(),
+            clock: Clock::starting_at(Timestamp::from_millis(BEGINS)),
+            roots: Mutex::default(),
+            parts: Mutex::default(),
+            broken: Arc::default(),
+        }
+    }
+
+    /// Stops all providers; what broke beside the test, and the parts that do not apply.
+    pub(super) async fn end(self) -> (Option<String>, Vec<String>) {
+        let roots = std::mem::take(&mut *self.roots.lock().unwrap_or_else(PoisonError::into_inner));
+        for root in roots {
+            root.stop().await;
+        }
+        let parts = std::mem::take(&mut *self.parts.lock().unwrap_or_else(PoisonError::into_inner));
+        (self.broken.lock().unwrap_or_else(PoisonError::into_inner).take(), parts)
+    }
+
+    /// What a hook offers; what it does not is noted as a part that does not apply.
+    pub(super) fn part<T>(&self, part: &str, hook: Hook<T>) -> Option<T> {
+        match hook {
+            Ok(value) => Some(value),
+            Err(why) => {
+                let text = format!("({part}) {}", why.0);
+                let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+                if !parts.contains(&text) {
+                    parts.push(text);
+                }
+                None
+            }
+        }
+    }
+
+    pub(super) fn entry(&self, installation: &str) -> Entry {
+        Entry { name: ENTRY.into(), installation: InstallationId::new(installation), clock: self.clock }
+    }
+
+    pub(super) fn build(&self) -> Verdict<Arc<dyn Backend>> {
+        self.world.build(&self.entry(OURS)).map_err(|failure| Miss::Failed(format!("the constructor failed: {failure}")))
+    }
+
+    /// The backend itself, as its actor would start it.
+    pub(super) async fn backend(&self) -> Verdict<Door> {
+        let backend = self.build()?;
+        backend.start().await;
+        Ok(Door { way: Way::Backend(backend), broken: Arc::clone(&self.broken) })
+    }
+
+    /// A provider's actor over a backend of its own.
+    pub(super) async fn provider(&self) -> Verdict<Door> {
+        let backend = self.build()?;
+        let system = System::new(self.clock, Metrics::default().shared());
+        let args = ProviderArgs {
+            name: ENTRY.into(),
+            max_concurrent_creates: 4,
+            stop_grace: Duration::ZERO,
+            build: Arc::new(move || Ok(Arc::clone(&backend))),
+        };
+        let id = provider::actor_id(ENTRY);
+        let root = system.start_root(ChildSpec::<ProviderActor>::retried(id.clone(), args)).await;
+        let root = root.map_err(|failure| Miss::Failed(format!("the actor did not start: {failure}")))?;
+        self.roots.lock().unwrap_or_else(PoisonError::into_inner).push(root);
+        Ok(Door { way: Way::Actor(system.address(&id), system), broken: Arc::clone(&self.broken) })
+    }
+
+    /// Both ways to ask.
+    pub(super) async fn both(&self) -> Verdict<[Door; 2]> {
+        Ok([self.provider().await?, self.backend().await?])
+    }
+
+    pub(super) fn request(&self, uid: &str) -> CreateRequest {
+        let uid = Uid::new(uid);
+        let (placement, port) = self.world.placement();
+        CreateRequest {
+            name: InstanceName::of(&uid),
+            uid,
+            installation: InstallationId::new(OURS),
+            namespace: "suite".into(),
+            proxy_name: "px".into(),
+            placement,
+            cloud_init: Arc::new(Secret::new(format!("#cloud-config\n# {SENTINEL}\n").into_bytes())),
+            port,
+        }
+    }
+
+    /// Made, and started as far as the backend lets it.
+    pub(super) async fn made(&self, door: &Door, uid: &str) -> Verdict<InstanceKey> {
+        let request = self.request(uid);
+        let id = ok(door.create(&request).await, "create")?;
+        self.world.settle().await;
+        Ok(key(&request, Some(id)))
+    }
+
+    /// Deletes until nothing is left, as the reconciler would (PC-41).
+    pub(super) async fn gone(&self, door: &Door, key: &InstanceKey) -> Verdict {
+        for _ in 0..PATIENCE {
+            if ok(door.delete(key).await, "delete")? == DeleteOutcome::Gone {
+                return Ok(());
+            }
+            self.world.settle().await;
+        }
+        Err(Miss::Failed(format!("a delete of {} never comes to Gone", key.name)))
+    }
+
+    /// A delete under way; `Err` if the backend's never are.
+    pub(super) async fn dying(&self, door: &Door, key: &InstanceKey) -> Verdict {
+        if self.profiles.delete_return == super::DeleteReturn::ReturnsEarly {
+            let outcome = ok(door.delete(key).await, "delete")?;
+            ensure!(outcome == DeleteOutcome::InProgress, "delete-return is returns-early, but the first delete came to {outcome:?}");
+            Ok(())
+        } else {
+            Ok(self.world.begin_delete(&key.name)?)
+        }
+    }
+
+    /// What belongs to an instance.
+    pub(super) fn objects_of(&self, name: &InstanceName) -> Vec<Object> {
+        self.world.objects().into_iter().filter(|object| object.instance == *name).collect()
+    }
+
+    /// Kinds and names, for counting.
+    pub(super) fn census(&self) -> Vec<(&'static str, String)> {
+        let mut all: Vec<_> = self.world.objects().into_iter().map(|object| (object.kind, object.name)).collect();
+        all.sort();
+        all
+    }
+
+    /// A create of a process that ends behind that step; `None`: it has no such step.
+    pub(super) async fn cut(&self, step: usize) -> Verdict<Hook<Option<CreateRequest>>> {
+        ensure!(step < STEPS, "a create has more than {STEPS} steps");
+        let request = self.request(&format!("cut-{step}"));
+        let backend = self.build()?;
+        let cut = self.world.cut_create(backend.as_ref(), &request, &call(Op::Create, CancellationToken::new()), step).await;
+        drop(backend);
+        ensure!(step > 0 || !matches!(cut, Ok(false)), "the fixture cuts no create at all");
+        Ok(cut.map(|cut| cut.then_some(request)))
+    }
+}
+
+/// The key of what a request makes.
+pub(super) fn key(request: &CreateRequest, id: Option<InstanceId>) -> InstanceKey {
+    InstanceKey {
+        id,
+        name: request.name.clone(),
+        uid: request.uid.clone(),
+        installation: request.installation.clone(),
+        namespace: Arc::clone(&request.namespace),
+        placement: request.placement.clone(),
+    }
+}
+
+/// A call that nobody cancels, for the backend itself.
+pub(super) fn call(op: Op, cancel: CancellationToken) -> Call {
+    Call { cancel, deadline: tokio::time::Instant::now() + op.deadline(), progress: provider::Progress::default() }
+}
+
+/// A way to ask a provider.
+pub(crate) struct Door {
+    way: Way,
+    broken: Arc<Mutex<Option<String>>>,
+}
+
+enum Way {
+    Actor(Address<ProviderMessage>, System),
+    Backend(Arc<dyn Backend>),
+}
+
+/// What a call comes to.
+pub(super) type Answer<T> = Result<T, ProviderError>;
+
+fn told<T>(op: Op, result: Result<T, BackendError>) -> Answer<T> {
+    result.map_err(|error| ProviderError {
+        class: error.class,
+        op,
+        provider: ENTRY.into(),
+        id: error.id,
+        message: error.message,
+        environment: error.environment,
+        retry_after: error.retry_after,
+        cause: error.cause,
+    })
+}
+
+impl Door {
+    /// An actor that does not answer is a fault of its own, whatever the test looks for.
+    fn answered<T>(&self, op: Op, result: Result<Answer<T>, AddressError>) -> Answer<T> {
+        result.unwrap_or_else(|error| {
+            let text = format!("the provider's actor did not answer a {}: {error:?}", op.as_str());
+            *self.broken.lock().unwrap_or_else(PoisonError::into_inner) = Some(text.clone());
+            told(op, Err(BackendError::transient(text)))
+        })
+    }
+
+    pub(super) fn system(&self) -> Option<&System> {
+        match &self.way {
+            Way::Actor(_, system) => Some(system),
+            Way::Backend(_) => None,
+        }
+    }
+
+    pub(super) async fn create(&self, request: &CreateRequest) -> Answer<InstanceId> {
+        self.create_with(request, CallContext::new(Op::Create, CancellationToken::new())).await
+    }
+
+    pub(super) async fn create_with(&self, request: &CreateRequest, context: CallContext) -> Answer<InstanceId> {
+        match &self.way {
+            Way::Backend(backend) => told(Op::Create, backend.create(request, &call(Op::Create, context.cancel)).await),
+            Way::Actor(address, _) => {
+                let request = request.clone();
+                let asked = address.call(super::FOREVER, |reply_to| ProviderMessage::Create { request, call: context, reply_to });
+                self.answered(Op::Create, asked.await)
+            }
+        }
+    }
+
+    pub(super) async fn get(&self, key: &InstanceKey) -> Answer<Instance> {
+        self.get_with(key, CallContext::new(Op::Get, CancellationToken::new())).await
+    }
+
+    pub(super) async fn get_with(&self, key: &InstanceKey, context: CallContext) -> Answer<Instance> {
+        match &self.way {
+            Way::Backend(backend) => told(Op::Get, backend.get(key, &call(Op::Get, context.cancel)).await),
+            Way::Actor(address, _) => {
+                let key = key.clone();
+                let asked = address.call(super::FOREVER, |reply_to| ProviderMessage::Get { key, call: context, reply_to });
+                self.answered(Op::Get, asked.await)
+            }
+        }
+    }
+
+    pub(super) async fn delete(&self, key: &InstanceKey) -> Answer<DeleteOutcome> {
+        self.delete_with(key, CallContext::new(Op::Delete, CancellationToken::new())).await
+    }
+
+    pub(super) async fn delete_with(&self, key: &InstanceKey, context: CallContext) -> Answer<DeleteOutcome> {
+        match &self.way {
+            Way::Backend(backend) => told(Op::Delete, backend.delete(key, &call(Op::Delete, context.cancel)).await),
+            Way::Actor(address, _) => {
+                let key = key.clone();
+                let asked = address.call(super::FOREVER, |reply_to| ProviderMessage::Delete { key, call: context, reply_to });
+                self.answered(Op::Delete, asked.await)
+            }
+        }
+    }
+
+    pub(super) async fn list(&self) -> Answer<ListResult> {
+        self.list_with(CallContext::new(Op::List, CancellationToken::new())).await
+    }
+
+    pub(super) async fn list_with(&self, context: CallContext) -> Answer<ListResult> {
+        match &self.way {
+            Way::Backend(backend) => told(Op::List, backend.list_managed(&call(Op::List, context.cancel)).await),
+            Way::Actor(address, _) => {
+                let asked = address.call(super::FOREVER, |reply_to| ProviderMessage::List { call: context, reply_to });
+                self.answered(Op::List, asked.await)
+            }
+        }
+    }
+
+    /// Only through the actor; the error says that it dropped the reply.
+    pub(super) async fn check(&self, context: CallContext) -> Result<Option<Vec<TargetVerdict>>, AddressError> {
+        match &self.way {
+            Way::Backend(backend) => match backend.check(&call(Op::List, context.cancel)) {
+                Some(check) => Ok(Some(check.await)),
+                None => Ok(None),
+            },
+            Way::Actor(address, _) => address.call(super::FOREVER, |reply_to| ProviderMessage::Check { call: context, reply_to }).await,
+        }
+    }
+
+    /// One operation after the name of it, whatever it answers; its error, if it is one.
+    pub(super) async fn op(&self, op: Op, request: &CreateRequest, key: &InstanceKey, context: CallContext) -> Option<ProviderError> {
+        match op {
+            Op::Create => self.create_with(request, context).await.err(),
+            Op::Get => self.get_with(key, context).await.err(),
+            Op::Delete => self.delete_with(key, context).await.err(),
+            Op::List => self.list_with(context).await.err(),
+        }
+    }
+}
+
+/// The four.
+pub(super) const OPS: [Op; 4] = [Op::Create, Op::Get, Op::List, Op::Delete];
+
+/// The value, or a failed test.
+pub(super) fn ok<T>(answer: Answer<T>, what: impl fmt::Display) -> Verdict<T> {
+    answer.map_err(|error| Miss::Failed(format!("{what} failed ({:?}): {error}", error.class)))
+}
+
+/// An error of one class, or a failed test.
+pub(super) fn refused<T: fmt::Debug>(answer: Answer<T>, class: ErrorClass, what: impl fmt::Display) -> Verdict<ProviderError> {
+    match answer {
+        Ok(value) => Err(Miss::Failed(format!("{what} is to be {class:?}, but answered {value:?}"))),
+        Err(error) if error.class == class => Ok(error),
+        Err(error) => Err(Miss::Failed(format!("{what} is to be {class:?}, but is {:?}: {error}", error.class))),
+    }
+}
+
+/// Cuts a future off as soon as nothing moves any more; `None`: it was dropped unfinished.
+pub(super) async fn until_stuck<T>(future: impl Future<Output = T>) -> Option<T> {
+    tokio::time::timeout(Duration::from_secs(1), future).await.ok()
+}
+
+/// A [`World::cut_create`] for backends whose calls can be blocked: step `2n` is before the effect of the call `n`, step
+/// `2n + 1` behind it.
+pub async fn cut_by_blocking(world: &dyn World, backend: &dyn Backend, request: &CreateRequest, call: &Call, step: usize) -> Hook<bool> {
+    let what = if step.is_multiple_of(2) { Intervention::BlockBefore } else { Intervention::BlockAfter };
+    world.intervene(step / 2 + 1, what)?;
+    let cut = until_stuck(backend.create(request, call)).await.is_none();
+    world.calm();
+    Ok(cut)
+}

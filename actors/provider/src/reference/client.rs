@@ -1,0 +1,396 @@
+//! The seam: one method per backend call. Each has a span under its operation's, one line, a budget of its own, and ends
+//! with its caller (PC-65, PC-86 to PC-88). What the cloud says about a failure is cut down to its code before anybody sees
+//! it (PC-75).
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use egress_protocol::Timestamp;
+use egress_protocol::provider::ErrorClass;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::{Instrument, Span};
+
+use super::Mutation;
+use super::cloud::{At, Cloud, Machine, Marks, Raw, State, Volume, ZONES};
+use crate::BackendError;
+
+/// Of one call.
+const BUDGET: Duration = Duration::from_secs(20);
+
+/// A failed call: the cloud's code, and its text only where a mutation lets it through.
+#[derive(Debug, Clone)]
+pub(super) struct CloudError {
+    pub code: &'static str,
+    text: String,
+}
+
+impl fmt::Display for CloudError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for CloudError {}
+
+/// The one classification (PC-57): what is not known is Transient.
+pub(super) fn classify(code: &str, mutation: Option<Mutation>) -> ErrorClass {
+    match code {
+        "NoSuchMachine" => ErrorClass::NotFound,
+        "QuotaExceeded" if mutation == Some(Mutation::QuotaIsTransient) => ErrorClass::Transient,
+        "QuotaExceeded" => ErrorClass::QuotaExceeded,
+        "Locked" if mutation == Some(Mutation::LockedIsPermanent) => ErrorClass::Permanent,
+        "Locked" if mutation == Some(Mutation::LockedIsGone) => ErrorClass::NotFound,
+        "Unreachable" if mutation == Some(Mutation::UnreachableIsGone) => ErrorClass::NotFound,
+        "Unauthorised" if mutation == Some(Mutation::UnauthorisedIsGone) => ErrorClass::NotFound,
+        "Unauthorised" | "Unsupported" => ErrorClass::Permanent,
+        _ => ErrorClass::Transient,
+    }
+}
+
+pub(super) struct Client {
+    cloud: Cloud,
+    pub(super) mutation: Option<Mutation>,
+    /// One link per zone; held while it is dialled, so that one dial serves all who wait.
+    links: HashMap<&'static str, tokio::sync::Mutex<Option<u64>>>,
+    closed: AtomicBool,
+    /// Read by the constructor; used by a mutation only.
+    cached: Option<String>,
+    jammed: AtomicBool,
+    poisoned: AtomicBool,
+}
+
+macro_rules! seam_span {
+    ($client:expr, $name:literal, $zone:expr) => {
+        match $client.mutation {
+            Some(Mutation::UnspannedCall) if $name == "reference.find" => Span::none(),
+            Some(Mutation::DetachedSpans) => tracing::info_span!(parent: None, $name, location = $zone),
+            _ => tracing::info_span!($name, location = $zone),
+        }
+    };
+}
+
+/// Notices that a call was dropped or panicked.
+struct Watch<'a> {
+    client: &'a Client,
+    done: bool,
+}
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() && self.client.is(Mutation::PoisonedByPanic) {
+            self.client.poisoned.store(true, Ordering::Relaxed);
+        } else if !self.done && self.client.is(Mutation::AbortJamsLink) {
+            self.client.jammed.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Client {
+    pub(super) fn new(cloud: Cloud, mutation: Option<Mutation>) -> Self {
+        let cached = cloud.file.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Self {
+            cloud,
+            mutation,
+            links: ZONES.iter().map(|zone| (*zone, tokio::sync::Mutex::default())).collect(),
+            closed: AtomicBool::new(false),
+            cached,
+            jammed: AtomicBool::new(false),
+            poisoned: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn is(&self, mutation: Mutation) -> bool {
+        self.mutation == Some(mutation)
+    }
+
+    fn error(&self, raw: Raw) -> CloudError {
+        let text = if self.is(Mutation::EchoesBackendText) { raw.text } else { format!("the cloud answers {}", raw.code) };
+        CloudError { code: raw.code, text }
+    }
+
+    pub(super) fn backend_error(&self, step: &str, error: CloudError) -> BackendError {
+        let told = BackendError::new(classify(error.code, self.mutation), format!("{step}: {error}"));
+        if self.is(Mutation::DropsCause) { told } else { told.caused_by(error) }
+    }
+
+    /// The file, read for each dial (PC-74); one that is missing may still land.
+    fn credential(&self) -> Result<String, CloudError> {
+        let file = self.cloud.file.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let token = if self.is(Mutation::CachesCredentials) { self.cached.clone() } else { file };
+        token.ok_or(CloudError { code: "NoCredential", text: "the credential file is missing".to_owned() })
+    }
+
+    async fn measured<T>(
+        &self,
+        span: Span,
+        call: &'static str,
+        zone: &str,
+        link: Option<u64>,
+        cancel: &CancellationToken,
+        effect: impl FnOnce(&mut State) -> Result<T, Raw>,
+    ) -> Result<T, CloudError> {
+        let deaf = CancellationToken::new();
+        let cancel = if self.is(Mutation::IgnoresCancellation) { &deaf } else { cancel };
+        let work = async {
+            let started = Instant::now();
+            let mut watch = Watch { client: self, done: false };
+            let broken = self.jammed.load(Ordering::Relaxed) || self.poisoned.load(Ordering::Relaxed);
+            let result = tokio::select! {
+                biased;
+                () = std::future::ready(()), if broken => Err(Raw::new("LinkDown")),
+                result = self.cloud.call(call, zone, link, cancel, effect) => result,
+                () = cancel.cancelled() => Err(Raw::new("Cancelled")),
+                () = tokio::time::sleep(BUDGET) => Err(Raw::new("Timeout")),
+            };
+            watch.done = true;
+            let code = result.as_ref().err().map(|raw| raw.code);
+            if !(self.is(Mutation::UnloggedCall) && call == "find") {
+                tracing::debug!(call, location = zone, duration = started.elapsed().as_secs_f64(), code, "reference call");
+            }
+            result.map_err(|raw| self.error(raw))
+        };
+        work.instrument(span).await
+    }
+
+    /// The zone's link, dialled if there is none.
+    async fn link(&self, zone: &'static str, cancel: &CancellationToken) -> Result<u64, CloudError> {
+        let unknown = || CloudError { code: "Unsupported", text: format!("no zone {zone}") };
+        let slot = self.links.get(zone).ok_or_else(unknown)?;
+        let mut slot = tokio::select! {
+            biased;
+            slot = slot.lock() => slot,
+            () = cancel.cancelled() => return Err(self.error(Raw::new("Cancelled"))),
+        };
+        if self.closed.load(Ordering::Relaxed) {
+            return Err(self.error(Raw::new("Closed")));
+        }
+        if let Some(link) = *slot {
+            return Ok(link);
+        }
+        let token = self.credential()?;
+        let link = self.measured(seam_span!(self, "reference.dial", zone), "dial", zone, None, cancel, |state| state.dial(&token)).await?;
+        *slot = Some(link);
+        Ok(link)
+    }
+
+    async fn over_link<T>(
+        &self,
+        span: Span,
+        call: &'static str,
+        zone: &'static str,
+        cancel: &CancellationToken,
+        effect: impl FnOnce(&mut State) -> Result<T, Raw>,
+    ) -> Result<T, CloudError> {
+        let link = self.link(zone, cancel).await?;
+        let result = self.measured(span, call, zone, Some(link), cancel, effect).await;
+        if result.as_ref().is_err_and(|error| error.code == "LinkDown")
+            && let Some(slot) = self.links.get(zone)
+        {
+            // Marked dead: the next call dials again (PC-68).
+            let mut slot = slot.lock().await;
+            if *slot == Some(link) {
+                *slot = None;
+            }
+        }
+        result
+    }
+
+    /// Dials from the constructor, as a mutation does.
+    pub(super) fn dial_now(&self) {
+        self.cloud.state().calls.push("dial");
+    }
+
+    /// A number that grows with every attempt of anybody; used by a mutation only.
+    pub(super) fn calls_so_far(&self) -> usize {
+        self.cloud.state().calls.len()
+    }
+
+    pub(super) async fn close(&self) {
+        self.closed.store(true, Ordering::Relaxed);
+        for slot in self.links.values() {
+            if let Some(link) = slot.lock().await.take() {
+                self.cloud.state().close(link);
+            }
+        }
+    }
+
+    pub(super) async fn find(&self, zone: &'static str, name: &str, cancel: &CancellationToken) -> Result<Machine, CloudError> {
+        let at = at(zone, name);
+        self.over_link(seam_span!(self, "reference.find", zone), "find", zone, cancel, |state| state.find(&at)).await
+    }
+
+    pub(super) async fn agent_address(
+        &self,
+        zone: &'static str,
+        name: &str,
+        cancel: &CancellationToken,
+    ) -> Result<Option<std::net::Ipv4Addr>, CloudError> {
+        let at = at(zone, name);
+        let span = seam_span!(self, "reference.agent_address", zone);
+        self.over_link(span, "agent_address", zone, cancel, |state| Ok(state.find(&at)?).map(|m| (!m.hidden).then_some(m.address))).await
+    }
+
+    pub(super) async fn lease_address(
+        &self,
+        zone: &'static str,
+        name: &str,
+        cancel: &CancellationToken,
+    ) -> Result<Option<std::net::Ipv4Addr>, CloudError> {
+        let at = at(zone, name);
+        let span = seam_span!(self, "reference.lease_address", zone);
+        // Leases are known a little later than the agent is.
+        self.over_link(span, "lease_address", zone, cancel, |state| state.find(&at).map(|_| None)).await
+    }
+
+    pub(super) async fn volume(&self, zone: &'static str, name: &str, cancel: &CancellationToken) -> Result<Option<Volume>, CloudError> {
+        let at = at(zone, name);
+        let span = seam_span!(self, "reference.volume", zone);
+        self.over_link(span, "volume", zone, cancel, |state| Ok(state.volumes.get(&at).cloned())).await
+    }
+
+    pub(super) async fn volumes(&self, zone: &'static str, cancel: &CancellationToken) -> Result<Vec<(String, Volume)>, CloudError> {
+        let span = seam_span!(self, "reference.volumes", zone);
+        let ours = |state: &mut State| {
+            let there = state.volumes.iter().filter(|((at, _), _)| at == zone);
+            Ok(there.map(|((_, name), volume)| (name.clone(), volume.clone())).collect())
+        };
+        self.over_link(span, "volumes", zone, cancel, ours).await
+    }
+
+    pub(super) async fn make_disk(
+        &self,
+        zone: &'static str,
+        name: &str,
+        volume: Volume,
+        cancel: &CancellationToken,
+    ) -> Result<(), CloudError> {
+        let at = at(zone, name);
+        let span = seam_span!(self, "reference.make_disk", zone);
+        let made = |state: &mut State| {
+            state.volumes.insert(at, volume);
+            Ok(())
+        };
+        self.over_link(span, "make_disk", zone, cancel, made).await
+    }
+
+    /// Replaces what an interrupted upload may have left (PC-12).
+    pub(super) async fn upload_seed(
+        &self,
+        zone: &'static str,
+        name: &str,
+        body: &[u8],
+        now: Timestamp,
+        cancel: &CancellationToken,
+    ) -> Result<(), CloudError> {
+        if self.is(Mutation::LogsBodies) {
+            tracing::trace!(body = %String::from_utf8_lossy(body), "upload");
+        } else {
+            tracing::trace!(bytes = body.len(), "upload");
+        }
+        let (at, size) = (at(zone, name), body.len() as u64);
+        let span = seam_span!(self, "reference.upload_seed", zone);
+        let made = |state: &mut State| {
+            state.volumes.insert(at, Volume { image: "seed".to_owned(), size, created_at: now });
+            Ok(())
+        };
+        self.over_link(span, "upload_seed", zone, cancel, made).await
+    }
+
+    /// Absence is fine.
+    pub(super) async fn remove_volume(&self, zone: &'static str, name: &str, cancel: &CancellationToken) -> Result<(), CloudError> {
+        let at = at(zone, name);
+        let span = seam_span!(self, "reference.remove_volume", zone);
+        let removed = |state: &mut State| {
+            state.volumes.remove(&at);
+            Ok(())
+        };
+        self.over_link(span, "remove_volume", zone, cancel, removed).await
+    }
+
+    pub(super) async fn make_machine(
+        &self,
+        zone: &'static str,
+        name: &str,
+        marks: Marks,
+        cancel: &CancellationToken,
+    ) -> Result<(), CloudError> {
+        let at = at(zone, name);
+        let span = seam_span!(self, "reference.make_machine", zone);
+        self.over_link(span, "make_machine", zone, cancel, |state| state.make_machine(at, marks)).await
+    }
+
+    /// Used by a mutation only.
+    pub(super) async fn set_marks(
+        &self,
+        zone: &'static str,
+        name: &str,
+        marks: Marks,
+        cancel: &CancellationToken,
+    ) -> Result<(), CloudError> {
+        let at = at(zone, name);
+        let span = seam_span!(self, "reference.set_marks", zone);
+        let set = |state: &mut State| {
+            let machine = state.machines.get_mut(&at).ok_or_else(|| Raw::new("NoSuchMachine"))?;
+            machine.marks.insert(super::TYPE, marks);
+            Ok(())
+        };
+        self.over_link(span, "set_marks", zone, cancel, set).await
+    }
+
+    /// Begins it, or does it, as the cloud is.
+    pub(super) async fn delete_machine(
+        &self,
+        zone: &'static str,
+        name: &str,
+        at_once: bool,
+        cancel: &CancellationToken,
+    ) -> Result<(), CloudError> {
+        let at = at(zone, name);
+        let span = seam_span!(self, "reference.delete_machine", zone);
+        let deleted = |state: &mut State| {
+            if at_once {
+                state.machines.remove(&at);
+            } else if let Some(machine) = state.machines.get_mut(&at) {
+                machine.deleting = true;
+            }
+            Ok(())
+        };
+        self.over_link(span, "delete_machine", zone, cancel, deleted).await
+    }
+
+    pub(super) async fn page(
+        &self,
+        zone: &'static str,
+        after: Option<&str>,
+        cancel: &CancellationToken,
+    ) -> Result<(Vec<(String, Machine)>, Option<String>), CloudError> {
+        let span = seam_span!(self, "reference.page", zone);
+        self.over_link(span, "page", zone, cancel, |state| Ok(state.page(zone, after))).await
+    }
+
+    /// Over no link in use (PH-29).
+    pub(super) async fn ping(&self, zone: &'static str, cancel: &CancellationToken) -> Result<(), CloudError> {
+        let token = self.credential()?;
+        let deaf = CancellationToken::new();
+        let cancel = if self.is(Mutation::StubbornCheck) { &deaf } else { cancel };
+        let span = seam_span!(self, "reference.ping", zone);
+        let pinged = |state: &mut State| {
+            let link = state.dial(&token)?;
+            state.close(link);
+            Ok(())
+        };
+        let result = self.measured(span, "ping", zone, None, cancel, pinged).await;
+        if self.is(Mutation::CheckClosesLinks) {
+            self.cloud.close_all();
+        }
+        result
+    }
+}
+
+fn at(zone: &str, name: &str) -> At {
+    (zone.to_owned(), name.to_owned())
+}
