@@ -7,7 +7,7 @@
 
 mod listeners;
 mod open_files;
-mod providers;
+pub(crate) mod providers;
 mod root;
 mod run;
 
@@ -20,10 +20,13 @@ use egress_backend_local::Observer;
 use egress_config::cli::{BindAddress, Objects, StandaloneSettings, TokenSource};
 use egress_lease::BookSettings;
 use egress_manifests::{ManifestFolders, ManifestsArgs, StateFolder};
+use egress_monitor::MonitorArgs;
 use egress_prober::{Guard, GuardPolicy, ProbeSettings};
 use egress_protocol::metrics::Metrics;
 use egress_protocol::{Clock, InstallationId};
 use egress_supervision::{ChildSpec, Failure, System};
+use egress_sweeper::SweeperArgs;
+use egress_sweeper::sweep::Rules;
 
 use crate::demo::{self, Demo};
 use crate::http::actor::HttpArgs;
@@ -153,6 +156,8 @@ impl App {
             machine: machine_settings(&settings),
             probes,
             source: ManifestsArgs::new(state.clone(), folders),
+            sweeper: sweeper(&settings, &installation),
+            monitor: monitor(&settings),
         };
         system.metrics().providers_config_valid.set(1);
         let mut spec = ChildSpec::<Root>::essential("root", args);
@@ -243,6 +248,20 @@ fn machine_settings(settings: &StandaloneSettings) -> egress_proxy::Settings {
         },
         ..egress_proxy::Settings::default()
     }
+}
+
+/// `None`: off.
+fn sweeper(settings: &StandaloneSettings, installation: &InstallationId) -> Option<SweeperArgs> {
+    let gc = settings.gc;
+    let max_deletes = usize::try_from(gc.max_deletes).unwrap_or(usize::MAX);
+    let rules = Rules { installation: installation.clone(), min_age: gc.min_age, max_deletes };
+    (!gc.interval.is_zero()).then_some(SweeperArgs { interval: gc.interval, rules, dry_run: gc.dry_run })
+}
+
+/// `None`: off.
+fn monitor(settings: &StandaloneSettings) -> Option<MonitorArgs> {
+    let checks = settings.checks;
+    (!checks.interval.is_zero()).then_some(MonitorArgs { interval: checks.interval, timeout: checks.timeout })
 }
 
 fn connections(settings: &StandaloneSettings) -> usize {

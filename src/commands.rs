@@ -1,5 +1,6 @@
 //! What the subcommands do (OP-3). Each ends with the exit code of OP-4.
 
+pub mod check;
 pub mod client;
 pub mod get;
 pub mod table;
@@ -24,6 +25,7 @@ pub fn run(asked: Result<Command, Stop>) -> u8 {
             }
         }
         Ok(Command::Standalone(settings)) => app::run(*settings),
+        Ok(Command::Check(settings)) => check::run(&settings),
         Ok(Command::Crds) => tell(&egress_config::crds(), 0),
         Ok(Command::Validate { files }) => validate(&files),
         Ok(Command::Get(settings)) => get(&settings),

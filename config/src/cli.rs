@@ -5,6 +5,7 @@
 //! nothing is started from settings that have a fault. A variable that is empty counts as not set, but for
 //! `DISCOVERY_TOKEN`: an API must not be opened by an empty text.
 
+mod check;
 mod environment;
 mod faults;
 mod get;
@@ -19,8 +20,11 @@ use std::path::PathBuf;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches};
 
+pub use check::CheckSettings;
 pub use get::{GetKind, GetOutput, GetSettings};
-pub use settings::{BindAddress, LeaseSettings, LogFormat, Objects, PollSettings, Share, StandaloneSettings, TokenSource};
+pub use settings::{
+    BindAddress, CheckRounds, GcSettings, LeaseSettings, LogFormat, Objects, PollSettings, Share, StandaloneSettings, TokenSource,
+};
 
 /// The variable with the discovery API's token; also what `get` presents without `--token-file`.
 pub const TOKEN_VARIABLE: &str = "DISCOVERY_TOKEN";
@@ -32,6 +36,8 @@ pub enum Command {
     Standalone(Box<StandaloneSettings>),
     /// Print the CRDs.
     Crds,
+    /// Check every provider once.
+    Check(Box<CheckSettings>),
     /// Judge files.
     Validate {
         /// Files and folders.
@@ -89,6 +95,10 @@ pub fn parse(args: impl IntoIterator<Item = OsString>, variable: impl Fn(&str) -
             Ok(Command::Standalone(Box::new(settings)))
         }
         raw::Command::Crds => Ok(Command::Crds),
+        raw::Command::Check(raw) => {
+            let settings = check::read(&raw, &given.variables).map_err(Stop::usage)?;
+            Ok(Command::Check(Box::new(settings)))
+        }
         raw::Command::Validate { files } => Ok(Command::Validate { files }),
         raw::Command::Get(raw) => Ok(Command::Get(get::read(raw, token, &given.variables).map_err(Stop::usage)?)),
         raw::Command::Version => Ok(Command::Version),

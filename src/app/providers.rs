@@ -21,7 +21,8 @@ const STOP_GRACE: Duration = Duration::from_secs(10);
 /// What every backend may need from the process.
 #[derive(Debug, Clone)]
 struct Surroundings {
-    state: PathBuf,
+    /// `None`: nothing is kept.
+    state: Option<PathBuf>,
     installation: InstallationId,
     egress_allow: AllowList,
     ports: Ports,
@@ -38,7 +39,7 @@ pub(super) fn of(
 ) -> Result<ProvidersArgs, Vec<String>> {
     let allowed = demo.map(|demo| AllowList::parse(&[demo.address.to_string()])).transpose()?.unwrap_or_default();
     let around = Surroundings {
-        state: state.to_owned(),
+        state: Some(state.to_owned()),
         installation: installation.clone(),
         egress_allow: settings.egress_allow.clone().and(&allowed),
         ports: ports.clone(),
@@ -52,6 +53,17 @@ pub(super) fn of(
         egress_provider::ProviderEntry { type_, fingerprint, args }
     });
     Ok(ProvidersArgs { entries: entries.collect() })
+}
+
+/// A backend per entry that keeps nothing and was started by nobody: good for a check, which changes nothing (PH-30).
+pub(crate) fn for_a_check(config: &ProvidersConfig) -> Vec<(Arc<str>, &'static str, Arc<dyn Backend>)> {
+    let around = Surroundings {
+        state: None,
+        installation: InstallationId::new("check"),
+        egress_allow: AllowList::default(),
+        ports: Ports::default(),
+    };
+    config.entries.iter().map(|entry| (Arc::clone(&entry.name), entry.type_name(), backend(entry, &around))).collect()
 }
 
 /// How many connections one proxy may have, of whatever entry allows most.
@@ -83,7 +95,7 @@ fn local(entry: &ProviderEntry, block: &LocalBlock, around: &Surroundings) -> Lo
             idle_timeout: block.idle_timeout,
         },
         faults: block.faults.iter().map(faults).collect(),
-        state_dir: Some(around.state.clone()),
+        state_dir: around.state.clone(),
     };
     let outside = Outside { observer: around.ports.local_observer.clone(), ..Outside::system(around.ports.clock) };
     LocalBackend::new(config, outside)

@@ -1,7 +1,8 @@
 //! The root of the tree: starts every part in order, owns nothing else.
 //!
 //! Role: the order of start and stop. Supervised by nobody: its crash ends the process with exit 3 (SV-2). Supervises
-//! `http`, `providers`, `lease-journal`, `lease-broker`, `judge`, `proxies`, `source`, in this order. Receives nothing.
+//! `http`, `providers`, `lease-journal`, `lease-broker`, `judge`, `proxies`, `source`, and unless they are off `sweeper` and
+//! `monitor`, in this order. Receives nothing.
 //!
 //! Each part is started after those it speaks to. `http` comes first and is stopped last, though it serves nothing before
 //! the others run: readiness can be read all the while, and running calls end after everything else did (OP-5).
@@ -10,6 +11,7 @@ use std::sync::Arc;
 
 use egress_lease::{BookSettings, BrokerActor, BrokerArgs, JournalActor, JournalArgs};
 use egress_manifests::ManifestsArgs;
+use egress_monitor::MonitorArgs;
 use egress_prober::ProbeSettings;
 use egress_protocol::message::Never;
 use egress_protocol::provider::ProvidersMessage;
@@ -17,6 +19,7 @@ use egress_protocol::{InstallationId, lease, provider, proxies};
 use egress_provider::ProvidersArgs;
 use egress_proxy::{Directory, DirectoryArgs, ProberFactory};
 use egress_supervision::{Actor, ChildSpec, Context, Failure};
+use egress_sweeper::SweeperArgs;
 use serde_json::json;
 
 use crate::http::actor::HttpArgs;
@@ -31,6 +34,10 @@ pub(super) struct RootArgs {
     pub(super) machine: egress_proxy::Settings,
     pub(super) probes: Arc<ProbeSettings>,
     pub(super) source: ManifestsArgs,
+    /// `None`: off.
+    pub(super) sweeper: Option<SweeperArgs>,
+    /// `None`: off. There are no objects to clean up without a cluster (PH-25, PH-48).
+    pub(super) monitor: Option<MonitorArgs>,
 }
 
 /// See the module.
@@ -58,6 +65,12 @@ impl Actor for Root {
         // It knows no provider yet: let it be told now, not at the next repetition.
         let _ = ctx.system().address(provider::PROVIDERS_ID).send(ProvidersMessage::Announce);
         ctx.start_child_and_wait(egress_manifests::spec(args.source)).await?;
+        if let Some(sweeper) = args.sweeper {
+            ctx.start_child_and_wait(egress_sweeper::spec(sweeper)).await?;
+        }
+        if let Some(monitor) = args.monitor {
+            ctx.start_child_and_wait(egress_monitor::spec(monitor)).await?;
+        }
         Ok(Self)
     }
 

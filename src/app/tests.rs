@@ -1,5 +1,7 @@
 //! The whole process inside a test: the demonstration on free ports.
 
+mod collection;
+
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -102,7 +104,7 @@ async fn the_demonstration_lists_leases_and_carries_traffic_and_survives_a_resta
 async fn debug_shows_every_part(debug: SocketAddr) {
     let tree = get(debug, "/debug/actors").await.json();
     let children: Vec<&str> = tree["children"].as_array().unwrap().iter().map(|c| c["id"].as_str().unwrap()).collect();
-    assert_eq!(children, ["http", "providers", "lease-journal", "lease-broker", "judge", "proxies", "source"]);
+    assert_eq!(children, ["http", "providers", "lease-journal", "lease-broker", "judge", "proxies", "source", "sweeper", "monitor"]);
     let proxies = &tree["children"][5]["children"];
     assert_eq!(proxies.as_array().unwrap().len(), 5);
     assert_eq!(proxies[0]["children"][0]["kind"], "prober");
@@ -243,6 +245,8 @@ async fn a_crash_of_any_part_restarts_it_loses_no_lease_and_the_journal_s_ends_t
         "proxy/default/demo-1",
         "prober/default/demo-2",
         "source",
+        "sweeper",
+        "monitor",
     ] {
         let restarts = async || {
             let answer = Wire::try_ask(at.debug.unwrap(), request("GET", &format!("/debug/actors?id={id}&depth=0"), &[], None)).await?;

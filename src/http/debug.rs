@@ -7,6 +7,7 @@ use axum::Router;
 use axum::extract::{Path, Request, State};
 use axum::response::Response;
 use axum::routing::get;
+use egress_protocol::monitor::{self, HealthSnapshot, MonitorMessage};
 use egress_protocol::provider::ProviderMessage;
 use egress_protocol::proxy::ProxyMessage;
 use egress_protocol::{ObjectKey, provider};
@@ -69,20 +70,27 @@ async fn providers(State(debug): State<Debug>, request: Request) -> Result<Respo
     let Some(parent) = debug.system.inspect(Some("providers"), Some(1)).await else {
         return Ok(body::json(StatusCode::OK, &json!({ "items": [] })));
     };
-    let items = futures::future::join_all(parent.children.iter().map(|child| summary(&debug.system, child))).await;
+    let monitor = debug.system.address::<MonitorMessage>(monitor::ACTOR_ID);
+    // Without a monitor, or before its first round, what it would say is left out.
+    let health = monitor.call(ANSWER, |reply_to| MonitorMessage::Snapshot { reply_to }).await.unwrap_or_default();
+    let items = futures::future::join_all(parent.children.iter().map(|child| summary(&debug.system, child, &health))).await;
     Ok(body::json(StatusCode::OK, &json!({ "items": items })))
 }
 
-/// A provider that does not answer is there all the same.
-async fn summary(system: &System, node: &Node) -> Value {
+/// What the provider says of itself, and of the last check the status fields of PH-5. A provider that does not answer is
+/// there all the same.
+async fn summary(system: &System, node: &Node, health: &HealthSnapshot) -> Value {
     let address = system.address::<ProviderMessage>(&node.id);
-    match address.call(ANSWER, |reply_to| ProviderMessage::Describe { reply_to }).await {
+    let name = node.id.strip_prefix(&provider::actor_id("")).unwrap_or(&node.id);
+    let mut item = match address.call(ANSWER, |reply_to| ProviderMessage::Describe { reply_to }).await {
         Ok(summary) => json!(summary),
-        Err(error) => {
-            let name = node.id.strip_prefix(&provider::actor_id("")).unwrap_or(&node.id);
-            json!({ "name": name, "status": node.status, "message": error.to_string() })
-        }
+        Err(error) => json!({ "name": name, "status": node.status, "message": error.to_string() }),
+    };
+    let checked = health.provider(name).map(|checked| json!(*checked.status));
+    if let (Some(item), Some(Value::Object(status))) = (item.as_object_mut(), checked) {
+        item.extend(status);
     }
+    item
 }
 
 async fn proxy(State(debug): State<Debug>, Path((namespace, name)): Path<(String, String)>, request: Request) -> Result<Response, Refused> {

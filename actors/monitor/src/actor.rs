@@ -282,9 +282,7 @@ impl MonitorActor {
         }
         for checked in Arc::clone(&self.snapshot).providers.iter() {
             let targets = checked.status.targets.iter().map(|target| (Arc::from(target.name.as_str()), target.ready));
-            let _down = self
-                .directory
-                .send(ProxiesMessage::ProviderHealth { name: Arc::clone(&checked.name), targets: targets.collect() });
+            let _down = self.directory.send(ProxiesMessage::ProviderHealth { name: Arc::clone(&checked.name), targets: targets.collect() });
             self.publish(checked);
         }
     }
@@ -317,7 +315,8 @@ fn tell_transitions(earlier: Option<&ProviderChecked>, now: &ProviderChecked) {
             Transition::Down => {
                 let (reason, message) = (target.reason.as_deref(), target.message.as_deref());
                 let text = message.unwrap_or_default();
-                tracing::warn!(%provider, target = %name, address, reason, message = text, "WARNING: provider target not ready");
+                // `message` is the line's own; a field of that name is written with this prefix, as `target` is.
+                tracing::warn!(%provider, target = %name, address, reason, field.message = text, "WARNING: provider target not ready");
             }
             Transition::Back => tracing::info!(%provider, target = %name, address, "Provider target ready"),
             Transition::Found => tracing::debug!(%provider, target = %name, address, "Provider target ready"),

@@ -8,9 +8,9 @@
 //! - Failure policy: whatever fails skips that provider for this round and leaves no evidence. A crash forgets all
 //!   evidence, so that nothing is deleted before two further rounds.
 
-mod work;
 #[cfg(test)]
 mod tests;
+mod work;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -173,8 +173,7 @@ fn orphans(rules: &Rules, survey: &Survey) -> Vec<(Orphan, Option<Timestamp>)> {
     });
     // What an instance still has goes with the instance.
     let listed: HashSet<&InstanceName> = survey.list.instances.iter().map(|instance| &instance.name).collect();
-    let leftovers =
-        survey.list.leftovers.iter().filter(|leftover| !names.contains(&leftover.name) && !listed.contains(&leftover.name));
+    let leftovers = survey.list.leftovers.iter().filter(|leftover| !names.contains(&leftover.name) && !listed.contains(&leftover.name));
     let leftovers = leftovers.map(|leftover| {
         let orphan = Orphan { id: None, name: leftover.name.clone(), uid: Uid::new("") };
         (orphan, leftover.created_at)

@@ -55,6 +55,26 @@ impl<'a> Faults<'a> {
         *range.start()
     }
 
+    /// As [`Faults::duration`], or `0`.
+    pub(super) fn duration_or_zero(&mut self, flag: &str, text: &str, range: RangeInclusive<Duration>) -> Duration {
+        match parse_duration(text) {
+            _ if text == "0" => Duration::ZERO,
+            Ok(Duration::ZERO) => Duration::ZERO,
+            Ok(found) if range.contains(&found) => found,
+            found => {
+                let (least, most) = (format_duration(*range.start()), format_duration(*range.end()));
+                let rule = if found.is_ok() { "must be 0" } else { "is not a duration: write 0" };
+                self.value(flag, text, format!("{rule}, or {least} to {most}"));
+                Duration::ZERO
+            }
+        }
+    }
+
+    /// Whether there is any.
+    pub(super) fn any(&self) -> bool {
+        !self.told.is_empty()
+    }
+
     /// A whole number. On a fault the least of the range stands in.
     pub(super) fn number(&mut self, flag: &str, text: &str, range: RangeInclusive<u32>) -> u32 {
         match text.parse() {

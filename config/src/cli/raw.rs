@@ -18,6 +18,8 @@ pub(super) enum Command {
     Standalone(Box<Standalone>),
     /// Print the CRDs as YAML.
     Crds,
+    /// Check every configured provider once: a table, exit 1 if a target is not ready.
+    Check(Check),
     /// Check manifests and providers files: every fault with file, document, field and reason.
     Validate {
         /// Files, or folders of manifests.
@@ -92,6 +94,24 @@ pub(super) struct Standalone {
     /// How long leases may keep a proxy from being deleted or replaced; at least --lease-default-ttl
     #[arg(long, value_name = "DURATION", default_value = "5m")]
     pub(super) drain_timeout: String,
+    /// Between rounds that look for orphans; 0 is off
+    #[arg(long, value_name = "DURATION", default_value = "10m")]
+    pub(super) gc_interval: String,
+    /// How old an orphan must be to be deleted
+    #[arg(long, value_name = "DURATION", default_value = "10m")]
+    pub(super) gc_min_age: String,
+    /// How many orphans of a provider a round may delete
+    #[arg(long, value_name = "COUNT", default_value = "10")]
+    pub(super) gc_max_deletes: String,
+    /// Only log and count the orphans that would be deleted
+    #[arg(long)]
+    pub(super) gc_dry_run: bool,
+    /// Between checks of all providers; 0 is off
+    #[arg(long, value_name = "DURATION", default_value = "1m", allow_hyphen_values = true)]
+    pub(super) provider_check_interval: String,
+    /// How long a check may take; 0: the interval, at most 15s
+    #[arg(long, value_name = "DURATION", default_value = "0", allow_hyphen_values = true)]
+    pub(super) provider_check_timeout: String,
     /// How many proxies of one Secret may be replaced at a time: a share such as 25%, or a count
     #[arg(long, value_name = "SHARE", default_value = "25%")]
     pub(super) max_unavailable: String,
@@ -116,6 +136,16 @@ pub(super) struct Standalone {
     /// What local proxies may reach though it is refused by default; likewise, with an optional :port
     #[arg(long, value_name = "ENTRY")]
     pub(super) egress_allow: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Check {
+    /// The providers file [default: one entry `local` of type local]
+    #[arg(long, value_name = "FILE")]
+    pub(super) providers_config: Option<PathBuf>,
+    /// How long the check may take; 0: 15s
+    #[arg(long, value_name = "DURATION", default_value = "0", allow_hyphen_values = true)]
+    pub(super) provider_check_timeout: String,
 }
 
 #[derive(Debug, Args)]

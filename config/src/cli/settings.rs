@@ -37,6 +37,10 @@ pub struct StandaloneSettings {
     pub polls: PollSettings,
     /// How leases are granted.
     pub leases: LeaseSettings,
+    /// How orphans are collected.
+    pub gc: GcSettings,
+    /// How providers are checked.
+    pub checks: CheckRounds,
     /// `--max-unavailable` (OP-16).
     pub max_unavailable: Share,
     /// `--log-format`; `None`: text on a terminal, else JSON.
@@ -108,6 +112,28 @@ pub struct LeaseSettings {
     pub queue_limit: u32,
     /// `--drain-timeout`.
     pub drain_timeout: Duration,
+}
+
+/// Orphan collection (OG-1…4).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GcSettings {
+    /// `--gc-interval`; zero is off.
+    pub interval: Duration,
+    /// `--gc-min-age`.
+    pub min_age: Duration,
+    /// `--gc-max-deletes`, per provider and round.
+    pub max_deletes: u32,
+    /// `--gc-dry-run`.
+    pub dry_run: bool,
+}
+
+/// Rounds of provider checks (PH-8, PH-9).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CheckRounds {
+    /// `--provider-check-interval`; zero is off.
+    pub interval: Duration,
+    /// `--provider-check-timeout`, or what stands for 0; never zero.
+    pub timeout: Duration,
 }
 
 /// Some of many: a share, or a count.

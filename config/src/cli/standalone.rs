@@ -11,21 +11,26 @@ use egress_protocol::net::AllowList;
 use egress_protocol::resource::grammar;
 
 use super::TOKEN_VARIABLE;
+use super::check;
 use super::faults::Faults;
 use super::raw;
-use super::settings::{BindAddress, LeaseSettings, LogFormat, Objects, PollSettings, Share, StandaloneSettings, TokenSource};
+use super::settings::{BindAddress, GcSettings, LeaseSettings, LogFormat, Objects, PollSettings, Share, StandaloneSettings, TokenSource};
 use crate::providers::{self, ProvidersConfig};
 use crate::tokens::{self, Tokens};
 
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(86_400);
+const WEEK: Duration = Duration::from_secs(7 * 86_400);
 /// The shortest time between two reads of a backend; for tests and rehearsals.
 const SHORTEST_POLL: Duration = Duration::from_millis(100);
 
 /// The error is a text of one line for each fault.
 pub(super) fn read(raw: raw::Standalone, token: Option<OsString>, variables: &BTreeSet<String>) -> Result<StandaloneSettings, String> {
     let mut faults = Faults::new(variables);
+    let checks = check::rounds(&raw.provider_check_interval, &raw.provider_check_timeout, &mut faults);
+    // PH-10: those two are judged before the file is looked at.
+    let look = !faults.any();
     let discovery = address("discovery-bind-address", &raw.discovery_bind_address, &mut faults);
     if discovery.is_none() && raw.discovery_bind_address == "0" {
         faults.value("discovery-bind-address", "0", "the discovery API cannot be off: give an address, such as 127.0.0.1:8090");
@@ -38,7 +43,7 @@ pub(super) fn read(raw: raw::Standalone, token: Option<OsString>, variables: &BT
         );
         faults.value("debug-bind-address", &raw.debug_bind_address, reason);
     }
-    let (objects, providers) = sources(raw.manifests, raw.providers_config.as_deref(), &mut faults);
+    let (objects, providers) = sources(raw.manifests, raw.providers_config.as_deref(), look, &mut faults);
     if raw.state.as_os_str().is_empty() {
         faults.value("state", "\"\"", "must name a folder");
     }
@@ -79,6 +84,12 @@ pub(super) fn read(raw: raw::Standalone, token: Option<OsString>, variables: &BT
         );
         faults.value("drain-timeout", &raw.drain_timeout, reason);
     }
+    let gc = GcSettings {
+        interval: faults.duration_or_zero("gc-interval", &raw.gc_interval, SECOND..=DAY),
+        min_age: faults.duration_or_zero("gc-min-age", &raw.gc_min_age, SECOND..=WEEK),
+        max_deletes: faults.number("gc-max-deletes", &raw.gc_max_deletes, 1..=10_000),
+        dry_run: raw.gc_dry_run,
+    };
     let max_unavailable = Share::parse(&raw.max_unavailable);
     if max_unavailable.is_none() {
         faults.value("max-unavailable", &raw.max_unavailable, "must be a share, 1% to 100%, or a count of at least 1");
@@ -121,6 +132,8 @@ pub(super) fn read(raw: raw::Standalone, token: Option<OsString>, variables: &BT
         installation,
         polls,
         leases,
+        gc,
+        checks,
         max_unavailable: max_unavailable.ok_or_else(missing)?,
         log_format,
         log_level: raw.log_level,
@@ -159,17 +172,8 @@ fn same_address_twice(listeners: &[(&str, Option<BindAddress>)], faults: &mut Fa
 }
 
 /// OP-2: `--providers-config` without `--manifests` is refused, neither is the demonstration.
-fn sources(manifests: Vec<PathBuf>, file: Option<&Path>, faults: &mut Faults<'_>) -> (Objects, Option<ProvidersConfig>) {
-    let providers = match file {
-        None => Some(ProvidersConfig::built_in()),
-        Some(path) => match providers::load(path) {
-            Ok(config) => Some(config),
-            Err(told) => {
-                told.iter().for_each(|fault| faults.say(format!("{}: {fault}", faults.name("providers-config"))));
-                None
-            }
-        },
-    };
+fn sources(manifests: Vec<PathBuf>, file: Option<&Path>, look: bool, faults: &mut Faults<'_>) -> (Objects, Option<ProvidersConfig>) {
+    let providers = if look { providers_of(file, faults) } else { None };
     if manifests.iter().any(|folder| folder.as_os_str().is_empty()) {
         faults.value("manifests", "\"\"", "must name a folder");
     }
@@ -183,6 +187,18 @@ fn sources(manifests: Vec<PathBuf>, file: Option<&Path>, faults: &mut Faults<'_>
         }
     };
     (objects, providers)
+}
+
+/// The entries of the file, or the built-in one; `None` is a fault.
+pub(super) fn providers_of(file: Option<&Path>, faults: &mut Faults<'_>) -> Option<ProvidersConfig> {
+    let Some(path) = file else { return Some(ProvidersConfig::built_in()) };
+    match providers::load(path) {
+        Ok(config) => Some(config),
+        Err(told) => {
+            told.iter().for_each(|fault| faults.say(format!("{}: {fault}", faults.name("providers-config"))));
+            None
+        }
+    }
 }
 
 /// `None` is a fault.

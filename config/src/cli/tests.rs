@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 use std::fs;
+use std::time::Duration;
 
 use super::*;
 
@@ -49,6 +50,43 @@ fn without_flags_standalone_is_the_demonstration_with_the_defaults_of_op_27() {
     assert_eq!(settings.max_unavailable, Share::Percent(25));
     assert_eq!((settings.log_format, settings.log_level.as_str(), settings.per_proxy_metrics), (None, "info", true));
     assert_eq!(settings.tokens, TokenSource::Open);
+    let gc = GcSettings { interval: Duration::from_secs(600), min_age: Duration::from_secs(600), max_deletes: 10, dry_run: false };
+    assert_eq!(settings.gc, gc);
+    assert_eq!(settings.checks, CheckRounds { interval: Duration::from_secs(60), timeout: Duration::from_secs(15) });
+}
+
+/// HT-01 (PH-8…10).
+#[test]
+fn check_rounds_are_judged_before_the_providers_file_is_read_ht_01() {
+    let line = |interval: &str, timeout: &str| {
+        format!("standalone --manifests . --provider-check-interval {interval} --provider-check-timeout {timeout}")
+    };
+    for (interval, timeout, seconds) in [("1m", "0", (60, 15)), ("0", "0", (0, 15)), ("10s", "10s", (10, 10)), ("12s", "0", (12, 12))] {
+        let Ok(Command::Standalone(settings)) = run(&line(interval, timeout), &[]) else { panic!("{interval} {timeout}") };
+        assert_eq!((settings.checks.interval.as_secs(), settings.checks.timeout.as_secs()), seconds, "{interval} {timeout}");
+    }
+    assert_eq!(standalone("--provider-check-interval 0 --provider-check-timeout 2m", &[]).checks.interval, Duration::ZERO);
+    for (interval, timeout, flag) in [
+        ("5s", "0", "--provider-check-interval 5s: "),
+        ("-1s", "0", "--provider-check-interval -1s: "),
+        ("1m", "2m", "--provider-check-timeout 2m: "),
+        ("1m", "-1s", "--provider-check-timeout -1s: "),
+        ("0", "-1s", "--provider-check-timeout -1s: "),
+    ] {
+        let told = faults(&format!("{} --providers-config /nonexistent/p.yaml", line(interval, timeout)), &[]);
+        assert!(told.len() == 1 && told[0].starts_with(flag), "the file is not read: {told:?}");
+    }
+    let told = faults("check --provider-check-timeout 11m --providers-config /nonexistent/p.yaml", &[]);
+    assert!(told.len() == 1 && told[0].starts_with("--provider-check-timeout 11m: must be 0, or at most 10m"), "{told:?}");
+    assert!(matches!(run("check", &[]), Ok(Command::Check(check)) if check.timeout.as_secs() == 15 && check.providers.entries.len() == 1));
+    assert!(faults("check --providers-config /nonexistent/p.yaml", &[])[0].contains("/nonexistent/p.yaml"));
+}
+
+#[test]
+fn collection_may_be_off_and_its_limits_have_limits_og_4() {
+    assert_eq!(standalone("--gc-interval 0", &[]).gc.interval, Duration::ZERO);
+    let gc = standalone("--gc-min-age 0s --gc-max-deletes 3", &[("EPO_GC_DRY_RUN", "true"), ("EPO_GC_INTERVAL", "1s")]).gc;
+    assert_eq!(gc, GcSettings { interval: Duration::from_secs(1), min_age: Duration::ZERO, max_deletes: 3, dry_run: true });
 }
 
 #[test]
@@ -89,12 +127,15 @@ fn wrong_settings_are_exit_2_and_name_their_flag() {
         ("", "Usage"),
         ("stand", "stand"),
         ("run", "run"),
-        ("check", "check"),
         ("crds x", "x"),
         ("validate", "FILE"),
         ("standalone x", "x"),
         ("standalone --kubeconfig a", "--kubeconfig"),
-        ("standalone --gc-interval 1m", "--gc-interval"),
+        ("standalone --gc-allow-namespaced", "--gc-allow-namespaced"),
+        ("standalone --gc-interval 100ms", "--gc-interval"),
+        ("standalone --gc-min-age 8days", "--gc-min-age"),
+        ("standalone --gc-max-deletes 0", "--gc-max-deletes"),
+        ("check --state x", "--state"),
         ("standalone --state=", "--state"),
         ("standalone --manifests=", "--manifests"),
         ("standalone --providers-config p.yaml", "--manifests"),
@@ -212,7 +253,7 @@ fn the_other_commands_are_read() {
 
 #[test]
 fn help_is_exit_0_and_names_flags_and_variables() {
-    for line in ["--help", "standalone --help", "get --help", "validate --help", "crds --help", "version --help"] {
+    for line in ["--help", "standalone --help", "get --help", "check --help", "validate --help", "crds --help", "version --help"] {
         assert_eq!(run(line, &[]).expect_err(line).code, 0, "{line}");
     }
     let help = run("standalone --help", &[]).unwrap_err().text;

@@ -45,10 +45,16 @@ const LEASES_WIDE: &[Column] = &[
 const PROVIDERS: &[Column] = &[
     ("NAME", |v| text(&v["name"])),
     ("TYPE", |v| text(&v["type"])),
+    ("READY", |v| text(&v["conditions"][0]["status"])),
+    ("TARGETS", |v| text(&v["targetsReady"])),
     ("CALLS", |v| text(&v["callsInFlight"])),
     ("LAST ERROR", |v| text(&v["lastError"]["message"])),
 ];
-const PROVIDERS_WIDE: &[Column] = &[("AT", |v| text(&v["lastError"]["at"]))];
+const PROVIDERS_WIDE: &[Column] = &[
+    ("AT", |v| text(&v["lastError"]["at"])),
+    ("CHECKED", |v| text(&v["lastCheckTime"])),
+    ("NOT READY", |v| text(&v["conditions"][0]["message"])),
+];
 const ACTORS: &[Column] = &[
     ("ACTOR", |v| text(&v["id"])),
     ("KIND", |v| text(&v["kind"])),
