@@ -8,6 +8,7 @@ use egress_protocol::message::Never;
 use egress_protocol::metrics::Metrics;
 use egress_protocol::object::{CloudInit, CredentialsState};
 use egress_protocol::resource::ProxyStatus;
+use egress_protocol::source::LiveSet;
 use egress_supervision::{ChildSpec, Root as Tree, System};
 use tokio::sync::mpsc;
 
@@ -175,6 +176,10 @@ impl Running {
 
     async fn faults(&self) -> Vec<String> {
         self.source.call(SETTLED, |reply_to| SourceMessage::Faults { reply_to }).await.unwrap()
+    }
+
+    async fn live(&self) -> LiveSet {
+        self.source.call(SETTLED, |reply_to| SourceMessage::LiveUids { reply_to }).await.unwrap().unwrap()
     }
 
     async fn stop(self) {
@@ -430,6 +435,36 @@ async fn objects_of_a_folder_that_is_not_given_are_suspended_and_live() {
     running.stop().await;
     let mut running = bed.run().await;
     assert!(!running.objects().await.1["px-1"].suspended, "its folder is given again");
+    running.stop().await;
+}
+
+/// OG-2, OP-30: whatever may still have an instance is live, and nothing is vouched for before the folders are understood.
+#[tokio::test(start_paused = true)]
+async fn what_is_deleted_suspended_or_unreadable_is_live_og_2() {
+    let bed = Bed::new();
+    bed.write("a.yaml", &managed("px-deleted", 1));
+    bed.write("b.yaml", &managed("px-broken", 2));
+    bed.write("c.yaml", &managed("px-gone", 3));
+    let mut running = bed.run().await;
+    assert!(!running.live().await.complete, "it has not looked yet");
+    let objects = running.objects().await.1;
+    running.hold(&objects["px-deleted"]).await.unwrap();
+    fs::remove_file(bed.path("a.yaml")).unwrap();
+    bed.write("b.yaml", "kind: [");
+    fs::remove_file(bed.path("c.yaml")).unwrap();
+    assert_eq!(running.heard().await.last().unwrap(), "gone px-gone");
+    let live = running.live().await;
+    let of = |names: &[&str]| names.iter().map(|name| objects[*name].uid.clone()).collect::<std::collections::HashSet<_>>();
+    assert_eq!((&*live.uids, live.complete, live.as_of), (&of(&["px-deleted", "px-broken"]), true, running.system.now()));
+    running.stop().await;
+
+    let other = tempfile::tempdir().unwrap();
+    let state = bed.state();
+    let folders = ManifestFolders::open(&[other.path().to_owned()], &state.objects().unwrap()).unwrap();
+    let mut running = run(state, folders, true).await;
+    running.heard().await;
+    let live = running.live().await;
+    assert_eq!((&*live.uids, live.complete), (&of(&["px-deleted", "px-broken"]), true), "their folder is not given");
     running.stop().await;
 }
 
