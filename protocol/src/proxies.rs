@@ -9,6 +9,9 @@ use crate::object::ProxyObject;
 /// The id of the directory's actor.
 pub const ACTOR_ID: &str = "proxies";
 
+/// The targets of a provider, each with whether it is ready.
+pub type TargetsReady = Arc<[(Arc<str>, bool)]>;
+
 /// What the directory is told.
 #[derive(Debug, Clone)]
 pub enum ProxiesMessage {
@@ -46,7 +49,7 @@ pub enum ProxiesMessage {
         /// The configured name.
         name: Arc<str>,
         /// Each target with whether it is ready; empty when nothing is known.
-        targets: Arc<[(Arc<str>, bool)]>,
+        targets: TargetsReady,
     },
     /// From a proxy's actor: what it says of its place in a rollout changed on its desk (OP-16, OP-33).
     MemberChanged {

@@ -15,7 +15,7 @@ use std::time::Duration;
 use egress_protocol::lease::{BROKER_ID, BrokerMessage};
 use egress_protocol::message::Message;
 use egress_protocol::object::ProxyObject;
-use egress_protocol::proxies::ProxiesMessage;
+use egress_protocol::proxies::{ProxiesMessage, TargetsReady};
 use egress_protocol::proxy::ProxyMessage;
 use egress_protocol::source::{self, EventReason, ProxyEvent, SourceMessage};
 use egress_protocol::{InstallationId, ObjectKey, Uid};
@@ -63,7 +63,7 @@ struct Memory {
     /// Fingerprints of the configured providers.
     providers: HashMap<Arc<str>, Arc<str>>,
     /// The targets of those that were checked, each with whether it is ready.
-    targets: HashMap<Arc<str>, Arc<[(Arc<str>, bool)]>>,
+    targets: HashMap<Arc<str>, TargetsReady>,
     /// The objects the broker may have been told of.
     known: HashMap<ObjectKey, Uid>,
 }
@@ -256,7 +256,7 @@ impl Directory {
     }
 
     /// OP-33. Told once more by the next round, so that what came too early is made good.
-    fn provider_checked(&mut self, name: Arc<str>, targets: Arc<[(Arc<str>, bool)]>) {
+    fn provider_checked(&mut self, name: Arc<str>, targets: TargetsReady) {
         for child in self.children_of(&name) {
             let down = is_down(&targets, &child.desk.object());
             if child.desk.provider_down() != down {
