@@ -24,6 +24,17 @@ pub struct Fault {
     pub reason: String,
 }
 
+impl Fault {
+    /// The same in a sentence about the one file that is meant: `providers[1] "lab": kvm.hosts is required`.
+    pub fn brief(&self) -> String {
+        let about = self.object.as_ref().map(|object| format!("{object}: ")).unwrap_or_default();
+        match self.path.as_str() {
+            WHOLE => format!("{about}{}", self.reason),
+            path => format!("{about}{path} {}", self.reason),
+        }
+    }
+}
+
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.file)?;

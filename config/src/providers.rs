@@ -2,11 +2,12 @@
 //!
 //! What must stay true: a file is taken whole or not at all, and every fault of it is told at once with the entry's
 //! index and name, the path of the key and the reason. The types are those of [`TYPES`]; there is no second list.
+//! [`Snapshot`] is the file as it was at one look, for whoever follows it (OP-26).
 
+mod file;
 mod local;
 
-use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use egress_protocol::resource::grammar;
@@ -15,6 +16,7 @@ use sha2::{Digest, Sha256};
 use crate::fault::{Fault, Sink, WHOLE};
 use crate::reader::Keys;
 use crate::yaml::{self, Node};
+pub use file::Snapshot;
 pub use local::{FaultKnobs, LocalBlock};
 
 /// How many creates an entry runs at once per location unless it says otherwise (OP-23).
@@ -38,8 +40,10 @@ pub struct ProviderEntry {
     pub max_concurrent_creates: u32,
     /// The block of its type.
     pub block: ProviderBlock,
-    /// Changes when the entry does (PC-59): a hash over all of its keys.
+    /// Changes when the entry does (PC-59): a hash over all of its keys and the content of the files it names.
     pub fingerprint: String,
+    /// Changes when the entry does so in a way that needs a restart: a hash over the keys that are not read anew (LO-3).
+    pub foundation: String,
 }
 
 impl ProviderEntry {
@@ -47,6 +51,14 @@ impl ProviderEntry {
     pub const fn type_name(&self) -> &'static str {
         match self.block {
             ProviderBlock::Local(_) => local::TYPE.name,
+        }
+    }
+
+    /// The credential and trust files it names. They are read per dial or request (PC-74), so a change of one needs no
+    /// restart; it ends latches all the same (PC-59).
+    pub const fn files(&self) -> Vec<PathBuf> {
+        match self.block {
+            ProviderBlock::Local(_) => Vec::new(),
         }
     }
 }
@@ -65,6 +77,8 @@ pub(crate) struct Type {
     pub(crate) name: &'static str,
     /// Whether an entry must have the block (PC-81).
     pub(crate) block_required: bool,
+    /// Keys of the block that take effect without a restart of the entry (LO-3).
+    pub(crate) live: &'static [&'static str],
     /// Reads the block; `None` stands for an absent one. Faults go to the sink.
     pub(crate) read: fn(Option<&Node>, &mut Sink<'_>) -> Option<ProviderBlock>,
 }
@@ -83,6 +97,7 @@ impl ProvidersConfig {
             max_concurrent_creates: DEFAULT_MAX_CONCURRENT_CREATES,
             block,
             fingerprint: fingerprint(&serde_json::Value::Null),
+            foundation: fingerprint(&serde_json::Value::Null),
         };
         Self { entries: vec![entry], warnings: Vec::new() }
     }
@@ -95,15 +110,7 @@ impl ProvidersConfig {
 
 /// Reads the file at a path.
 pub fn load(path: &Path) -> Result<ProvidersConfig, Vec<Fault>> {
-    let file = path.display().to_string();
-    match fs::read(path) {
-        Ok(bytes) => parse(&file, &bytes),
-        Err(error) => {
-            let mut sink = Sink::new(&file, 0);
-            sink.push(None, WHOLE, format!("cannot be read: {error}"));
-            Err(sink.into_faults())
-        }
-    }
+    Snapshot::read(path).config
 }
 
 /// Reads a file's bytes. `file` is how faults name it.
@@ -150,6 +157,7 @@ pub(crate) fn parse_nodes(file: &str, nodes: &[Node], types: &[&Type]) -> Result
     if sink.len() > 0 {
         return Err(sink.into_faults());
     }
+    config.warnings = config.entries.iter().filter_map(insecure).collect();
     if config.entries.is_empty() {
         config.warnings.push(format!("{file} configures no provider: Managed proxies wait with ProviderNotConfigured"));
     }
@@ -217,12 +225,36 @@ fn entry(item: &Node, before: &[ProviderEntry], types: &[&Type], sink: &mut Sink
         (own.read)(block, sink)
     });
     keys.finish(sink);
+    let json = item.to_json("", &mut |_, _| {});
     Some(ProviderEntry {
         name: Arc::from(name?),
         max_concurrent_creates: creates.and_then(|n| u32::try_from(n).ok()).unwrap_or(DEFAULT_MAX_CONCURRENT_CREATES),
         block: block?,
-        fingerprint: fingerprint(&item.to_json("", &mut |_, _| {})),
+        fingerprint: fingerprint(&json),
+        foundation: fingerprint(&lasting(json, own?)),
     })
+}
+
+/// What an entry opens on purpose (PC-73).
+fn insecure(entry: &ProviderEntry) -> Option<String> {
+    match &entry.block {
+        ProviderBlock::Local(block) => block
+            .serves_everybody()
+            .then(|| format!("entry {:?}: insecureOpenProxy: its proxies serve everybody who can reach them", entry.name)),
+    }
+}
+
+/// The entry without what takes effect at once.
+fn lasting(mut entry: serde_json::Value, own: &Type) -> serde_json::Value {
+    let Some(entry_keys) = entry.as_object_mut() else { return entry };
+    if let Some(block) = entry_keys.get_mut(own.name).and_then(serde_json::Value::as_object_mut) {
+        block.retain(|key, _| !own.live.contains(&key.as_str()));
+        if block.is_empty() {
+            // The same as no block at all.
+            entry_keys.remove(own.name);
+        }
+    }
+    entry
 }
 
 /// SHA-256 over the entry as JSON, whose maps are in the order of their keys.

@@ -1,11 +1,13 @@
 //! The provider contract as types (provider-contract.md §2, §5) and the messages of a provider's actor.
 
+use std::any::Any;
 use std::fmt;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
+use tracing::Span;
 
 use crate::ids::{InstallationId, InstanceId, InstanceName, Uid};
 use crate::message::{Message, Reply};
@@ -258,12 +260,14 @@ pub struct CallContext {
     pub deadline: Duration,
     /// The latest word on it.
     pub progress: Progress,
+    /// What the call is part of: the parent of its span (OB-3).
+    pub span: Span,
 }
 
 impl CallContext {
-    /// The standard deadline of an operation, cancelled with `cancel`.
+    /// The standard deadline of an operation, cancelled with `cancel`, as part of the span that the caller is in.
     pub fn new(op: Op, cancel: CancellationToken) -> Self {
-        Self { cancel, deadline: op.deadline(), progress: Progress::default() }
+        Self { cancel, deadline: op.deadline(), progress: Progress::default(), span: Span::current() }
     }
 }
 
@@ -318,7 +322,16 @@ pub enum ProviderMessage {
         /// A summary without secrets.
         reply_to: Reply<ProviderSummary>,
     },
+    /// From `providers`: its entry changed in nothing that needs a restart. The running backend must take this over
+    /// without dropping anything (LO-3); a lost message is no harm, since the next incarnation is built from it.
+    Reconfigure {
+        /// What the entry says now.
+        settings: Settings,
+    },
 }
+
+/// The settings of an entry, in a type that its backend and the composition root agree on.
+pub type Settings = Arc<dyn Any + Send + Sync>;
 
 impl Message for ProviderMessage {
     fn kind(&self) -> &'static str {
@@ -329,6 +342,7 @@ impl Message for ProviderMessage {
             Self::List { .. } => "List",
             Self::Check { .. } => "Check",
             Self::Describe { .. } => "Describe",
+            Self::Reconfigure { .. } => "Reconfigure",
         }
     }
 }
@@ -371,6 +385,11 @@ pub enum ProvidersMessage {
         /// Name and type of each, in the order of the file.
         reply_to: Reply<Vec<(Arc<str>, &'static str)>>,
     },
+    /// What keeps the providers file on disk from being the one in force; answered at once.
+    Faults {
+        /// Empty when nothing does.
+        reply_to: Reply<Vec<String>>,
+    },
 }
 
 impl Message for ProvidersMessage {
@@ -378,6 +397,7 @@ impl Message for ProvidersMessage {
         match self {
             Self::Announce => "Announce",
             Self::List { .. } => "List",
+            Self::Faults { .. } => "Faults",
         }
     }
 }

@@ -1,5 +1,5 @@
 //! Entries of the providers file → backends: the one place that knows every backend's constructor. The types are those
-//! of [`egress_config::providers`]; a new one is a new arm of [`backend`].
+//! of [`egress_config::providers`]; a new one is a new arm of [`backend`] and of [`settings`].
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,7 +10,8 @@ use egress_config::cli::StandaloneSettings;
 use egress_config::providers::{FaultKnobs, LocalBlock, ProviderBlock, ProviderEntry, ProvidersConfig};
 use egress_protocol::InstallationId;
 use egress_protocol::net::AllowList;
-use egress_provider::{Backend, BuildBackend, ProviderArgs, ProvidersArgs};
+use egress_protocol::provider::Settings;
+use egress_provider::{Backend, BuildBackend, MakeEntries, ProviderArgs, ProvidersArgs};
 
 use crate::app::Ports;
 use crate::demo::Demo;
@@ -44,15 +45,23 @@ pub(super) fn of(
         egress_allow: settings.egress_allow.clone().and(&allowed),
         ports: ports.clone(),
     };
-    let entries = settings.providers.entries.iter().map(|entry| {
-        let (type_, fingerprint) = (entry.type_name(), entry.fingerprint.clone());
-        let (name, max_concurrent_creates) = (Arc::clone(&entry.name), size(entry.max_concurrent_creates));
-        let (entry, around) = (entry.clone(), around.clone());
-        let build: BuildBackend = Arc::new(move || Ok(backend(&entry, &around)));
-        let args = ProviderArgs { name, max_concurrent_creates, stop_grace: STOP_GRACE, build };
-        egress_provider::ProviderEntry { type_, fingerprint, args }
-    });
-    Ok(ProvidersArgs { entries: entries.collect() })
+    let make: MakeEntries = Arc::new(move |config| config.entries.iter().map(|entry| made(entry, &around)).collect());
+    let entries = ProvidersArgs::new(make(&settings.providers));
+    Ok(match &settings.providers_file {
+        None => entries,
+        Some(path) => entries.following(path.clone(), make),
+    })
+}
+
+/// An entry with its backend's constructor. Dials nothing, reads nothing.
+fn made(entry: &ProviderEntry, around: &Surroundings) -> egress_provider::ProviderEntry {
+    let (type_, fingerprint, foundation) = (entry.type_name(), entry.fingerprint.clone(), entry.foundation.clone());
+    let (name, max_concurrent_creates) = (Arc::clone(&entry.name), size(entry.max_concurrent_creates));
+    let settings = settings(entry, around);
+    let (entry, around) = (entry.clone(), around.clone());
+    let build: BuildBackend = Arc::new(move || Ok(backend(&entry, &around)));
+    let args = ProviderArgs { name, max_concurrent_creates, stop_grace: STOP_GRACE, build };
+    egress_provider::ProviderEntry { type_, fingerprint, foundation, settings, args }
 }
 
 /// A backend per entry that keeps nothing and was started by nobody: good for a check, which changes nothing (PH-30).
@@ -76,12 +85,22 @@ pub(super) fn connections(config: &ProvidersConfig) -> usize {
 
 fn backend(entry: &ProviderEntry, around: &Surroundings) -> Arc<dyn Backend> {
     match &entry.block {
+        ProviderBlock::Local(block) => {
+            let outside = Outside { observer: around.ports.local_observer.clone(), ..Outside::system(around.ports.clock) };
+            Arc::new(LocalBackend::new(local(entry, block, around), outside))
+        }
+    }
+}
+
+/// What a running backend of that type takes over when the entry changed in nothing that needs a restart.
+fn settings(entry: &ProviderEntry, around: &Surroundings) -> Settings {
+    match &entry.block {
         ProviderBlock::Local(block) => Arc::new(local(entry, block, around)),
     }
 }
 
-fn local(entry: &ProviderEntry, block: &LocalBlock, around: &Surroundings) -> LocalBackend {
-    let config = LocalConfig {
+fn local(entry: &ProviderEntry, block: &LocalBlock, around: &Surroundings) -> LocalConfig {
+    LocalConfig {
         entry: Arc::clone(&entry.name),
         installation: around.installation.clone(),
         listen: block.listen_addresses.clone(),
@@ -96,9 +115,7 @@ fn local(entry: &ProviderEntry, block: &LocalBlock, around: &Surroundings) -> Lo
         },
         faults: block.faults.iter().map(faults).collect(),
         state_dir: around.state.clone(),
-    };
-    let outside = Outside { observer: around.ports.local_observer.clone(), ..Outside::system(around.ports.clock) };
-    LocalBackend::new(config, outside)
+    }
 }
 
 fn size(number: u32) -> usize {

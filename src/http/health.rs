@@ -10,6 +10,7 @@ use axum::response::Response;
 use axum::routing::get;
 use egress_protocol::InstallationId;
 use egress_protocol::lease::{BROKER_ID, BrokerMessage};
+use egress_protocol::provider::{self, ProvidersMessage};
 use egress_protocol::source::{self, SourceMessage};
 use egress_supervision::{Address, System};
 use http::StatusCode;
@@ -24,6 +25,9 @@ use crate::http::query::Query;
 use crate::lifecycle::Lifecycle;
 use crate::version;
 
+/// How long a part may take to say what is wrong.
+const ANSWER: Duration = Duration::from_millis(250);
+
 /// What readiness is read from.
 #[derive(Debug, Clone)]
 pub struct Health {
@@ -37,6 +41,7 @@ struct Inner {
     durable: bool,
     broker: Address<BrokerMessage>,
     source: Address<SourceMessage>,
+    providers: Address<ProvidersMessage>,
 }
 
 /// `/readyz?verbose` (operator.md §12).
@@ -82,7 +87,8 @@ impl Health {
     /// Reads from that tree.
     pub fn new(system: &System, lifecycle: Lifecycle, installation: InstallationId, durable: bool) -> Self {
         let source = system.address(source::ACTOR_ID);
-        Self { inner: Arc::new(Inner { lifecycle, installation, durable, broker: system.address(BROKER_ID), source }) }
+        let providers = system.address(provider::PROVIDERS_ID);
+        Self { inner: Arc::new(Inner { lifecycle, installation, durable, broker: system.address(BROKER_ID), source, providers }) }
     }
 
     /// Each part as it is now.
@@ -91,7 +97,7 @@ impl Health {
         let parts = vec![
             self.source().await,
             Part::new("leaseBroker", (!inner.broker.is_up()).then_some("not running")),
-            Part::new("providersFile", None),
+            self.providers_file().await,
             Part::new("discovery", (!inner.lifecycle.started()).then_some("starting")),
         ];
         let status = if inner.lifecycle.stopping() {
@@ -111,8 +117,20 @@ impl Health {
         }
     }
 
+    /// A faulty file keeps nothing from working: the last good one is in force.
+    async fn providers_file(&self) -> Part {
+        let faults = self.inner.providers.call(ANSWER, |reply_to| ProvidersMessage::Faults { reply_to });
+        let message = match faults.await {
+            Ok(faults) if faults.is_empty() => None,
+            Ok(faults) => Some(format!("refused: {}; the last good file stays", faults.join("; "))),
+            Err(_) if self.inner.providers.is_up() => Some("busy".to_owned()),
+            Err(_) => Some("the providers are being started".to_owned()),
+        };
+        Part { name: "providersFile", ready: true, message }
+    }
+
     async fn source(&self) -> Part {
-        let faults = self.inner.source.call(Duration::from_millis(250), |reply_to| SourceMessage::Faults { reply_to });
+        let faults = self.inner.source.call(ANSWER, |reply_to| SourceMessage::Faults { reply_to });
         match faults.await {
             Ok(faults) if faults.is_empty() => Part::new("source", None),
             Ok(faults) => Part { name: "source", ready: true, message: Some(faults.join("; ")) },

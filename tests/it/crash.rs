@@ -72,11 +72,11 @@ impl World {
         for line in log {
             let line: Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"));
             assert_ne!(line["level"], "ERROR", "seed {}: {line}", self.seed);
-            if line["message"] != "local call" {
+            if line["message"] != "local instance" {
                 continue;
             }
             let uid = line["uid"].as_str().unwrap().to_owned();
-            match line["call"].as_str().unwrap() {
+            match line["event"].as_str().unwrap() {
                 "creating" => {
                     assert!(!live.contains(&uid), "seed {}: a second create for {uid}, whose mark is live", self.seed);
                     self.creates += 1;

@@ -16,6 +16,7 @@ mod crash;
 mod demo;
 mod files;
 mod lifecycle;
+mod live;
 mod scale;
 mod supervision;
 mod support;

@@ -146,6 +146,11 @@ impl Actor for ProviderActor {
             ProviderMessage::Describe { reply_to } => {
                 let _ = reply_to.send(self.summary());
             }
+            ProviderMessage::Reconfigure { settings } => {
+                if !self.backend.reconfigure(&settings) {
+                    return Err(Failure::new("the backend cannot take its new settings over"));
+                }
+            }
         }
         Ok(())
     }
@@ -219,7 +224,7 @@ impl ProviderActor {
             waiter: Some(waiter),
             job: Some(job),
             call: Call { cancel: ctx.cancelled().child_token(), deadline, progress: call.progress },
-            span: span(op, &self.name, &about),
+            span: span(op, &self.name, &about, &call.span),
             about,
             received,
             watch: None,
@@ -300,6 +305,12 @@ impl ProviderActor {
                 span.record("provider.id", id.as_str());
             }
             span.record("provider.result", result);
+            // Gone is what a deleted instance is: no failure of the call.
+            if let Err(error) = &told
+                && error.class != ErrorClass::NotFound
+            {
+                span.record("otel.status_code", "ERROR");
+            }
             let labels = ProviderRequest { provider: self.name.to_string(), op: op.as_str(), result };
             ctx.metrics().provider_requests.get_or_create(&labels).inc();
             let error = told.as_ref().err();
@@ -376,12 +387,14 @@ fn refusal(job: &Job) -> Option<BackendError> {
 }
 
 /// PC-85. The name of a span is part of its type, hence the four.
-fn span(op: Op, provider: &Arc<str>, about: &About) -> Span {
+fn span(op: Op, provider: &Arc<str>, about: &About, parent: &Span) -> Span {
     macro_rules! provider_span {
         ($name:literal) => {
             tracing::info_span!(
+                parent: parent,
                 $name,
                 otel.kind = "client",
+                otel.status_code = field::Empty,
                 provider.name = %provider,
                 provider.id = about.id.as_ref().map(field::display),
                 provider.result = field::Empty,

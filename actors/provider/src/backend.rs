@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use egress_protocol::InstanceId;
-use egress_protocol::provider::{CreateRequest, DeleteOutcome, ErrorClass, Instance, InstanceKey, ListResult, Progress, TargetVerdict};
+use egress_protocol::provider::{
+    CreateRequest, DeleteOutcome, ErrorClass, Instance, InstanceKey, ListResult, Progress, Settings, TargetVerdict,
+};
 use futures::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
@@ -36,6 +38,12 @@ pub trait Backend: Send + Sync + 'static {
     /// Called once on an orderly stop: let running traffic end for at most `grace`.
     fn stop(&self, _grace: Duration) -> BoxFuture<'_, ()> {
         Box::pin(std::future::ready(()))
+    }
+
+    /// The entry changed in nothing that needs a restart (OP-26): take the new settings over without dropping anything.
+    /// `false`: they are not of this type's own, and the backend is built anew. A type without such keys has nothing to do.
+    fn reconfigure(&self, _settings: &Settings) -> bool {
+        true
     }
 
     /// Make or adopt (PC-11…24).

@@ -3,7 +3,8 @@
 //! - [`Backend`] is the seam that every backend implements
 //! - `queue` decides which call may run: pure
 //! - `conformance` (feature) is the suite that every backend passes, `reference` the backend that proves the suite
-//! - [`ProviderActor`] (`provider/<entry>`) runs one backend; [`ProvidersActor`] (`providers`) has one child per entry
+//! - [`ProviderActor`] (`provider/<entry>`) runs one backend; [`ProvidersActor`] (`providers`) has one child per entry and
+//!   follows the providers file
 
 mod actor;
 mod backend;
@@ -17,7 +18,7 @@ pub mod reference;
 
 pub use actor::{BuildBackend, ProviderActor, ProviderArgs, ProviderInternal};
 pub use backend::{Backend, BackendError, Call, Location, Subject};
-pub use providers::{ProviderEntry, ProvidersActor, ProvidersArgs, ProvidersInternal};
+pub use providers::{MakeEntries, ProviderEntry, ProvidersActor, ProvidersArgs, ProvidersInternal};
 
 /// How long a create whose caller has its answer may go on to remove what it made (PC-23).
 pub const CLEANUP_BUDGET: std::time::Duration = std::time::Duration::from_secs(10);

@@ -12,7 +12,19 @@ use crate::fault::Sink;
 use crate::reader::Keys;
 use crate::yaml::Node;
 
-pub(super) static TYPE: Type = Type { name: "local", block_required: false, read };
+pub(super) static TYPE: Type = Type { name: "local", block_required: false, live: &LIVE, read };
+
+/// Everything but where instances listen and leave from, which they keep.
+const LIVE: [&str; 8] = [
+    "allowedClients",
+    "insecureOpenProxy",
+    "allowedTargets",
+    "maxConnections",
+    "maxHeaderBytes",
+    "connectTimeout",
+    "idleTimeout",
+    "faults",
+];
 
 /// What an entry of type `local` says.
 #[derive(Debug, Clone, PartialEq)]
@@ -35,6 +47,13 @@ pub struct LocalBlock {
     pub idle_timeout: Duration,
     /// `faults`: the first whose pattern names a proxy counts.
     pub faults: Vec<FaultKnobs>,
+}
+
+impl LocalBlock {
+    /// `insecureOpenProxy` is made use of.
+    pub fn serves_everybody(&self) -> bool {
+        self.allowed_clients.iter().any(|net| net.prefix_len() == 0)
+    }
 }
 
 impl Default for LocalBlock {

@@ -11,7 +11,7 @@ fn faults(text: &str) -> Vec<String> {
 
 fn only(text: &str) -> ProviderEntry {
     let mut config = parse("providers.yaml", text.as_bytes()).unwrap();
-    assert_eq!((config.entries.len(), config.warnings.len()), (1, 0));
+    assert_eq!(config.entries.len(), 1);
     config.entries.remove(0)
 }
 
@@ -178,7 +178,7 @@ fn values_out_of_bounds_are_refused_by_their_key() {
 /// PC-81: a block of another type is an error that names both, and a required block is asked for.
 #[test]
 fn a_block_of_another_type_is_told_with_both_types() {
-    static OTHER: Type = Type { name: "other", block_required: true, read: |_, _| None };
+    static OTHER: Type = Type { name: "other", block_required: true, live: &[], read: |_, _| None };
     let read = |text: &str| {
         let faults = parse_nodes("p", &yaml::documents(text.as_bytes()).unwrap(), &[&local::TYPE, &OTHER]).unwrap_err();
         faults.iter().map(ToString::to_string).collect::<Vec<_>>()
@@ -196,6 +196,14 @@ fn a_block_of_another_type_is_told_with_both_types() {
 fn an_empty_list_is_accepted_with_a_warning() {
     let config = parse("p", b"providers: []").unwrap();
     assert_eq!((config.entries.len(), config.warnings.len()), (0, 1));
+}
+
+/// PC-73: what is open on purpose is told at every start, once for each entry.
+#[test]
+fn an_open_proxy_is_told_with_its_entry() {
+    let text = "providers: [{name: a, type: local, local: {insecureOpenProxy: true, allowedClients: ['::/0', 0.0.0.0/0]}}, {name: b, type: local}]";
+    let warnings = parse("p", text.as_bytes()).unwrap().warnings;
+    assert_eq!(warnings, ["entry \"a\": insecureOpenProxy: its proxies serve everybody who can reach them"]);
 }
 
 #[test]
@@ -217,6 +225,40 @@ fn the_fingerprint_follows_the_entry() {
     let other = only("providers: [{name: lab, type: local, local: {maxConnections: 6, idleTimeout: 5m}}]").fingerprint;
     assert_eq!(a, same);
     assert_ne!(a, other);
+}
+
+/// LO-3: what an instance keeps needs a restart, what it is run with does not.
+#[test]
+fn the_foundation_follows_only_what_needs_a_restart() {
+    let of = |rest: &str| only(&format!("providers: [{{name: lab, type: local{rest}}}]"));
+    let plain = of("");
+    for live in [
+        "faults: [{proxies: '*', latency: 1s}]",
+        "allowedTargets: [10.0.0.0/8]",
+        "allowedClients: [10.0.0.0/8]",
+        "maxConnections: 5",
+        "maxHeaderBytes: 2048",
+        "connectTimeout: 2s",
+        "idleTimeout: 2s",
+    ] {
+        let changed = of(&format!(", local: {{{live}}}"));
+        assert_eq!(changed.foundation, plain.foundation, "{live}");
+        assert_ne!(changed.fingerprint, plain.fingerprint, "{live}");
+    }
+    for lasting in [", maxConcurrentCreates: 5", ", local: {listenAddresses: [127.0.0.2]}", ", local: {sourceAddresses: [127.0.0.2]}"] {
+        assert_ne!(of(lasting).foundation, plain.foundation, "{lasting}");
+    }
+}
+
+/// operator.md §12.
+#[test]
+fn a_fault_in_brief_is_a_sentence() {
+    let faults = parse("p", b"providers: [{name: a, type: local, local: {maxConnections: 0}}, {type: local}, 7]").unwrap_err();
+    let brief: Vec<_> = faults.iter().map(Fault::brief).collect();
+    assert_eq!(
+        brief,
+        ["providers[0] \"a\": local.maxConnections must be 1-65536, is 0", "providers[1]: name is required", "providers[2]: must be a map",]
+    );
 }
 
 proptest! {

@@ -10,6 +10,7 @@
 
 mod instances;
 mod place;
+mod seam;
 #[cfg(test)]
 mod tests;
 
@@ -20,13 +21,14 @@ use std::net::{IpAddr, SocketAddr, SocketAddrV4};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use egress_protocol::provider::{CreateRequest, DeleteOutcome, Instance, InstanceKey, ListResult, TargetVerdict};
+use egress_protocol::provider::{CreateRequest, DeleteOutcome, Instance, InstanceKey, ListResult, Settings, TargetVerdict};
 use egress_protocol::{InstanceId, InstanceName, Uid};
 use egress_provider::{Backend, BackendError, Call, Location, Subject};
 use futures::future::BoxFuture;
 use tokio::net::TcpSocket;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
+use tracing::{Instrument, Span};
 
 use crate::config::{LocalConfig, Outside};
 use crate::marks;
@@ -60,7 +62,7 @@ pub struct LocalBackend {
 
 impl fmt::Debug for LocalBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LocalBackend").field("entry", &self.instances.config.entry).finish_non_exhaustive()
+        f.debug_struct("LocalBackend").field("entry", &self.instances.config().entry).finish_non_exhaustive()
     }
 }
 
@@ -85,9 +87,13 @@ impl LocalBackend {
         {
             let mut changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
             while changes.try_join_next().is_some() {}
-            changes.spawn(async move {
-                let _ = answer.send(change.await);
-            });
+            let part_of = Span::current();
+            changes.spawn(
+                async move {
+                    let _ = answer.send(change.await);
+                }
+                .instrument(part_of),
+            );
         }
         answered.await.unwrap_or_else(|_| Err(BackendError::transient("the change panicked")))
     }
@@ -110,9 +116,13 @@ impl Backend for LocalBackend {
         Box::pin(self.instances.stop(grace))
     }
 
+    fn reconfigure(&self, settings: &Settings) -> bool {
+        settings.downcast_ref::<LocalConfig>().is_some_and(|config| self.instances.reconfigure(config))
+    }
+
     fn create<'a>(&'a self, request: &'a CreateRequest, _call: &'a Call) -> BoxFuture<'a, Result<InstanceId, BackendError>> {
         Box::pin(async move {
-            let zone = place::zone(&request.placement, &self.instances.config.sources)?;
+            let zone = place::zone(&request.placement, &self.instances.config().sources)?;
             self.change(Arc::clone(&self.instances).create(request.clone(), zone)).await
         })
     }
@@ -139,7 +149,7 @@ impl Backend for LocalBackend {
     }
 
     fn check<'a>(&'a self, _call: &'a Call) -> Option<BoxFuture<'a, Vec<TargetVerdict>>> {
-        let config = &self.instances.config;
+        let config = self.instances.config();
         let verdicts = if config.sources.is_empty() {
             vec![verdict("process".to_owned(), String::new(), None)]
         } else {

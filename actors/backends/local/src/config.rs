@@ -38,6 +38,14 @@ pub struct LocalConfig {
 }
 
 impl LocalConfig {
+    /// Whether a running backend of the one can go on as one of the other: what instances keep is the same.
+    pub(crate) fn same_foundation(&self, other: &Self) -> bool {
+        let of = |config: &Self| {
+            (config.entry.clone(), config.installation.clone(), config.listen.clone(), config.sources.clone(), config.state_dir.clone())
+        };
+        of(self) == of(other)
+    }
+
     /// The defaults of LO-3.
     pub fn new(entry: impl Into<Arc<str>>, installation: InstallationId) -> Self {
         Self {
@@ -106,7 +114,11 @@ pub struct Faults {
 impl Faults {
     /// Whether a pattern names this proxy.
     pub fn name(&self, namespace: &str, proxy: &str) -> bool {
-        let key = format!("{namespace}/{proxy}");
+        self.name_key(&format!("{namespace}/{proxy}"))
+    }
+
+    /// The same for `NAMESPACE/NAME`.
+    pub(crate) fn name_key(&self, key: &str) -> bool {
         self.proxies.iter().any(|pattern| matches(pattern.as_bytes(), key.as_bytes()))
     }
 }

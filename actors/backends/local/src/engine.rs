@@ -26,6 +26,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use arc_swap::ArcSwap;
 use ipnet::IpNet;
 
 pub(crate) use guard::{Guard, OwnAddresses, interface_addresses};
@@ -48,13 +49,20 @@ pub(crate) struct Identity {
 /// What an instance is run with.
 pub(crate) struct Settings {
     pub identity: Identity,
-    pub limits: Limits,
-    pub allowed_clients: Vec<IpNet>,
-    pub guard: Guard,
     pub resolver: Arc<dyn Resolve>,
     /// Outgoing connections are bound to it.
     pub source: Option<IpAddr>,
+    /// May change while it runs (LO-3): read anew by each connection and request, so that what runs is left alone.
+    pub rules: ArcSwap<Rules>,
+}
+
+/// What may change while an instance runs.
+#[derive(Clone)]
+pub(crate) struct Rules {
+    pub limits: Limits,
+    pub allowed_clients: Vec<IpNet>,
+    pub guard: Guard,
     pub faults: Option<Faults>,
-    /// Requests seen, for `refuseAfter`.
-    pub requests: AtomicU64,
+    /// Requests seen, for `refuseAfter`; counted anew when the knobs change.
+    pub requests: Arc<AtomicU64>,
 }

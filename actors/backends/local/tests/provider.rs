@@ -72,9 +72,9 @@ async fn a_crashed_or_killed_provider_binds_the_same_ports_again_and_makes_nothi
         stop_grace: Duration::ZERO,
         build: Arc::new(move || Ok(Arc::new(LocalBackend::new(config.clone(), Outside::system(clock))))),
     };
-    let entry = ProviderEntry { type_: TYPE, fingerprint: "f".into(), args };
+    let entry = ProviderEntry { type_: TYPE, fingerprint: "f".into(), foundation: "b".into(), settings: Arc::new(()), args };
     let system = System::new(clock, Metrics::default().shared());
-    let root = system.start_root(ProvidersArgs { entries: [entry].into() }.spec()).await.unwrap();
+    let root = system.start_root(ProvidersArgs::new(vec![entry]).spec()).await.unwrap();
     let provider: Address<ProviderMessage> = system.address(&actor_id("lab"));
     for n in 0..PROXIES {
         while !provider.is_up() {

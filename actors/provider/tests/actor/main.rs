@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests")]
 
 mod answers;
+mod follow;
 mod order;
 mod support;
 mod tree;

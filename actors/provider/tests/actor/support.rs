@@ -1,6 +1,7 @@
 //! A backend that does what a test says, and a tree to run it in.
 
 use std::net::Ipv4Addr;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -8,12 +9,14 @@ use egress_protocol::message::{Message, Never};
 use egress_protocol::metrics::Metrics;
 use egress_protocol::provider::{
     self, CallContext, CreateRequest, DeleteOutcome, ErrorClass, Instance, InstanceKey, InstanceState, ListResult, Op, ProviderError,
-    ProviderMessage, TargetVerdict,
+    ProviderMessage, Settings, TargetVerdict,
 };
 use egress_protocol::proxies::{self, ProxiesMessage};
 use egress_protocol::resource::Placement;
 use egress_protocol::{Clock, InstallationId, InstanceId, InstanceName, Timestamp, Uid};
-use egress_provider::{Backend, BackendError, Call, Location, ProviderArgs, ProviderEntry, ProvidersArgs, Subject};
+use egress_provider::{
+    Backend, BackendError, BuildBackend, Call, Location, MakeEntries, ProviderArgs, ProviderEntry, ProvidersArgs, Subject,
+};
 use egress_supervision::{Actor, Address, AddressError, ChildSpec, Context, Failure, Root, System};
 use futures::future::BoxFuture;
 use tokio::time::Instant;
@@ -72,6 +75,12 @@ impl Backend for Scripted {
             Subject::Instance(key) => &key.placement,
         };
         Location::new(placement.zone.clone().unwrap_or_default())
+    }
+
+    fn reconfigure(&self, settings: &Settings) -> bool {
+        let taken = settings.downcast_ref::<String>();
+        self.log.lock().unwrap().extend(taken.map(|fingerprint| format!("settings {fingerprint}")));
+        taken.is_some()
     }
 
     fn create<'a>(&'a self, request: &'a CreateRequest, call: &'a Call) -> BoxFuture<'a, Result<InstanceId, BackendError>> {
@@ -189,29 +198,61 @@ pub(crate) struct Bed {
 
 /// A tree with the entries `a` and `b`, each on a backend of its own that follows the script.
 pub(crate) async fn bed(script: impl Fn(Op, &str) -> Does + Send + Sync + 'static) -> Bed {
-    let (log, heard) = (Log::default(), Arc::default());
+    let log = Log::default();
     let script: Script = Arc::new(script);
     let entries = ["a", "b"].map(|name| {
         let (script, log) = (Arc::clone(&script), Arc::clone(&log));
-        ProviderEntry {
-            type_: "scripted",
-            fingerprint: format!("f-{name}"),
-            args: ProviderArgs {
-                name: name.into(),
-                max_concurrent_creates: 4,
-                stop_grace: Duration::ZERO,
-                build: Arc::new(move || Ok(Arc::new(Scripted { script: Arc::clone(&script), log: Arc::clone(&log) }))),
-            },
-        }
+        let build: BuildBackend = Arc::new(move || Ok(Arc::new(Scripted { script: Arc::clone(&script), log: Arc::clone(&log) })));
+        scripted(name, &format!("f-{name}"), &format!("b-{name}"), build)
     });
-    let system = System::new(Clock::starting_at(Timestamp::from_millis(0)), Metrics::default().shared());
-    let args = (ProvidersArgs { entries: entries.into() }, Arc::clone(&heard));
-    let root = system.start_root(ChildSpec::<TestRoot>::essential("root", args)).await.unwrap();
-    let bed = Bed { system, log, heard, root };
+    let bed = grow(ProvidersArgs::new(entries.into()), log).await;
     for entry in ["a", "b"] {
         bed.up(entry).await;
     }
     bed
+}
+
+fn scripted(name: &str, fingerprint: &str, foundation: &str, build: BuildBackend) -> ProviderEntry {
+    ProviderEntry {
+        type_: "scripted",
+        fingerprint: fingerprint.to_owned(),
+        foundation: foundation.to_owned(),
+        settings: Arc::new(fingerprint.to_owned()),
+        args: ProviderArgs { name: name.into(), max_concurrent_creates: 4, stop_grace: Duration::ZERO, build },
+    }
+}
+
+/// A tree that follows a file: every entry of it runs a backend that follows the script, and says what it was built from.
+pub(crate) async fn bed_following(path: &Path, script: impl Fn(Op, &str) -> Does + Send + Sync + 'static) -> Bed {
+    let (log, script): (Log, Script) = (Log::default(), Arc::new(script));
+    let said = Arc::clone(&log);
+    let make: MakeEntries = Arc::new(move |config| {
+        let entry = |entry: &egress_config::providers::ProviderEntry| {
+            let (script, log, fingerprint) = (Arc::clone(&script), Arc::clone(&said), entry.fingerprint.clone());
+            let build: BuildBackend = Arc::new(move || {
+                log.lock().unwrap().push(format!("built {fingerprint}"));
+                Ok(Arc::new(Scripted { script: Arc::clone(&script), log: Arc::clone(&log) }))
+            });
+            scripted(&entry.name, &entry.fingerprint, &entry.foundation, build)
+        };
+        config.entries.iter().map(entry).collect()
+    });
+    let config = egress_config::providers::load(path).unwrap();
+    let names: Vec<_> = config.entries.iter().map(|entry| entry.name.to_string()).collect();
+    let bed = grow(ProvidersArgs::new(make(&config)).following(path.to_owned(), make), log).await;
+    bed.system.metrics().providers_config_valid.set(1);
+    for name in names {
+        bed.up(&name).await;
+    }
+    bed
+}
+
+async fn grow(providers: ProvidersArgs, log: Log) -> Bed {
+    let heard = Arc::default();
+    let system = System::new(Clock::starting_at(Timestamp::from_millis(0)), Metrics::default().shared());
+    let args = (providers, Arc::clone(&heard));
+    let root = system.start_root(ChildSpec::<TestRoot>::essential("root", args)).await.unwrap();
+    Bed { system, log, heard, root }
 }
 
 impl Bed {

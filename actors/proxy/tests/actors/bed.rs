@@ -400,7 +400,10 @@ impl Actor for Provider {
                 world.deletes += u32::from(world.vms.remove(key.name.as_str()).is_some());
                 let _ = reply_to.send(Ok(DeleteOutcome::Gone));
             }
-            ProviderMessage::List { .. } | ProviderMessage::Check { .. } | ProviderMessage::Describe { .. } => {}
+            ProviderMessage::List { .. }
+            | ProviderMessage::Check { .. }
+            | ProviderMessage::Describe { .. }
+            | ProviderMessage::Reconfigure { .. } => {}
         }
         Ok(())
     }

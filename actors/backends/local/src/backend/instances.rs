@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddrV4};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use egress_protocol::provider::{CreateRequest, DeleteOutcome, ErrorClass, Instance as Report, InstanceKey, InstanceState, ListResult};
 use egress_protocol::{InstallationId, InstanceId, InstanceName, Uid};
 use egress_provider::BackendError;
@@ -14,10 +15,11 @@ use futures::future::join_all;
 use tokio::net::TcpListener;
 use tokio::time::Instant;
 
+use super::seam::Seam;
 use super::{LocalEvent, place};
 use crate::config::{LocalConfig, Outside};
-use crate::engine::{Guard, Identity, Instance, OwnAddresses, Settings, listen};
-use crate::marks::{self, Mark, MarkError, Marks};
+use crate::engine::{Guard, Identity, Instance, OwnAddresses, Rules, Settings};
+use crate::marks::{self, Mark, Marks};
 
 /// How long an address that somebody else holds is waited for before the instance counts as stopped.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -26,10 +28,13 @@ const START_PATIENCE: Duration = Duration::from_secs(2);
 
 /// See the module.
 pub(super) struct Instances {
-    pub(super) config: LocalConfig,
+    entry: Arc<str>,
+    installation: InstallationId,
+    /// Changes while it runs (LO-3), under the lock of `running`.
+    config: ArcSwap<LocalConfig>,
     outside: Outside,
-    guard: Guard,
-    marks: Arc<Marks>,
+    own: Arc<OwnAddresses>,
+    seam: Seam,
     running: Mutex<HashMap<InstanceName, Running>>,
     /// Since when an address is somebody else's.
     taken: Mutex<HashMap<InstanceName, Instant>>,
@@ -43,6 +48,7 @@ struct Running {
     address: SocketAddrV4,
     source: Option<IpAddr>,
     proxy: String,
+    settings: Arc<Settings>,
     instance: Instance,
 }
 
@@ -54,29 +60,53 @@ fn id(name: &InstanceName) -> InstanceId {
     InstanceId::new(format!("local/{name}"))
 }
 
-/// A mark that cannot be read may be readable later; one that is corrupt needs a person (PC-26).
-fn classified(error: MarkError) -> BackendError {
-    let class = match &error {
-        MarkError::Unreadable { .. } => ErrorClass::Transient,
-        MarkError::Corrupt { .. } => ErrorClass::Permanent,
-    };
-    BackendError::new(class, format!("mark: {error}")).caused_by(error)
-}
-
 impl Instances {
     pub(super) fn new(config: LocalConfig, outside: Outside) -> Self {
         let own = Arc::new(OwnAddresses::new(Arc::clone(&outside.interfaces)));
-        let guard = Guard { allow: Arc::new(config.allowed_targets.clone()), own };
         let marks = Arc::new(Marks::new(config.state_dir.as_deref(), &config.entry));
         Self {
-            config,
+            entry: Arc::clone(&config.entry),
+            installation: config.installation.clone(),
+            seam: Seam::new(Arc::clone(&config.entry), marks),
+            config: ArcSwap::from_pointee(config),
             outside,
-            guard,
-            marks,
+            own,
             running: Mutex::default(),
             taken: Mutex::default(),
             turn: tokio::sync::Mutex::default(),
             stopping: AtomicBool::new(false),
+        }
+    }
+
+    /// What is configured now.
+    pub(super) fn config(&self) -> Arc<LocalConfig> {
+        self.config.load_full()
+    }
+
+    /// Takes new settings over: running tunnels and the listeners stay (LO-3). `false`: they are of another foundation.
+    pub(super) fn reconfigure(&self, new: &LocalConfig) -> bool {
+        let running = lock(&self.running);
+        if !self.config.load().same_foundation(new) {
+            return false;
+        }
+        self.config.store(Arc::new(new.clone()));
+        for running in running.values() {
+            let rules = self.rules(new, &running.proxy, Some(&running.settings.rules.load()));
+            running.settings.rules.store(Arc::new(rules));
+        }
+        true
+    }
+
+    /// What the proxy of a Proxy (`NAMESPACE/NAME`) is run with. Requests are counted on while its fault knobs stay the same.
+    fn rules(&self, config: &LocalConfig, proxy: &str, before: Option<&Rules>) -> Rules {
+        let faults = config.faults.iter().find(|faults| faults.name_key(proxy)).cloned();
+        let requests = before.filter(|before| before.faults == faults).map(|before| Arc::clone(&before.requests));
+        Rules {
+            limits: config.limits,
+            allowed_clients: config.allowed_clients.clone(),
+            guard: Guard { allow: Arc::new(config.allowed_targets.clone()), own: Arc::clone(&self.own) },
+            faults,
+            requests: requests.unwrap_or_default(),
         }
     }
 
@@ -91,42 +121,28 @@ impl Instances {
 
     /// Files and addresses are the next backend's from now on, even if a change under way has not noticed yet.
     pub(super) fn end(&self) {
-        self.marks.close();
+        self.seam.end();
         lock(&self.running).clear();
     }
 
-    /// Runs a look at the marks beside the runtime.
-    async fn with_marks<T: Send + 'static>(
-        &self,
-        look: impl FnOnce(&Marks) -> Result<T, MarkError> + Send + 'static,
-    ) -> Result<T, BackendError> {
-        let marks = Arc::clone(&self.marks);
-        match &*self.marks {
-            Marks::Memory(_) => look(&marks).map_err(classified),
-            Marks::Folder(_) => match tokio::task::spawn_blocking(move || look(&marks)).await {
-                Ok(seen) => seen.map_err(classified),
-                Err(error) => Err(BackendError::from(error)),
-            },
-        }
-    }
-
-    /// One line in the log, as a call of any other backend would be (OB-2), and a word to the observer.
+    /// One line in the log and a word to the observer.
     fn tell(&self, event: &LocalEvent) {
-        let (call, name, uid) = match event {
+        let (event_name, name, uid) = match event {
             LocalEvent::Creating { name, uid, .. } => ("creating", name, uid),
             LocalEvent::Created { name, uid, .. } => ("created", name, uid),
             LocalEvent::Adopted { name, uid, .. } => ("adopted", name, uid),
             LocalEvent::Deleting { name, uid } => ("deleting", name, uid),
             LocalEvent::Deleted { name, uid } => ("deleted", name, uid),
         };
-        tracing::debug!(provider = %self.config.entry, call, instance = %name, %uid, "local call");
+        tracing::debug!(provider = %self.entry, event = event_name, instance = %name, %uid, "local instance");
         if let Some(observer) = &self.outside.observer {
             observer(event);
         }
     }
 
     pub(super) async fn create(self: Arc<Self>, request: CreateRequest, zone: Option<IpAddr>) -> Result<InstanceId, BackendError> {
-        let faults = self.config.faults.iter().find(|faults| faults.name(&request.namespace, &request.proxy_name));
+        let config = self.config();
+        let faults = config.faults.iter().find(|faults| faults.name(&request.namespace, &request.proxy_name));
         if let Some(class) = faults.and_then(|faults| faults.create_error) {
             // A create never answers NotFound (PC-24).
             let class = if class == ErrorClass::NotFound { ErrorClass::Transient } else { class };
@@ -138,8 +154,7 @@ impl Instances {
         }
         let name = request.name.clone();
         let placement_hash = marks::placement_hash(&request.placement);
-        let looked_for = name.clone();
-        if let Some(mark) = self.with_marks(move |marks| marks.read(&looked_for)).await? {
+        if let Some(mark) = self.seam.read_mark(&name).await? {
             if let Some(which) = mark.differs(&request.uid, &request.installation) {
                 return Err(
                     BackendError::permanent(format!("instance {name} exists and is not ours: mark {which} differs")).about(id(&name))
@@ -154,8 +169,8 @@ impl Instances {
             self.remove(&name, &request.uid).await?;
         }
         self.close(&name).await;
-        let source = zone.or_else(|| place::least_used(&self.config.sources, |source| self.users_of(source)));
-        let (address, listener) = place::claim(&self.config.listen, request.port, &self.holders())?;
+        let source = zone.or_else(|| place::least_used(&config.sources, |source| self.users_of(source)));
+        let (address, listener) = self.seam.claim(&name, &config.listen, request.port, &self.holders())?;
         self.tell(&LocalEvent::Creating { name: name.clone(), uid: request.uid.clone(), address });
         let mark = Mark {
             version: marks::VERSION,
@@ -171,8 +186,7 @@ impl Instances {
             source_address: source,
             placement_hash,
         };
-        let written = mark.clone();
-        self.with_marks(move |marks| marks.write(&written)).await?;
+        self.seam.write_mark(&mark).await?;
         self.serve(&mark, listener);
         self.tell(&LocalEvent::Created { name: name.clone(), uid: request.uid, address });
         Ok(id(&name))
@@ -180,8 +194,7 @@ impl Instances {
 
     pub(super) async fn delete(self: Arc<Self>, name: InstanceName, key: InstanceKey) -> Result<DeleteOutcome, BackendError> {
         let _turn = self.turn.lock().await;
-        let looked_for = name.clone();
-        let Some(mark) = self.with_marks(move |marks| marks.read(&looked_for)).await? else {
+        let Some(mark) = self.seam.read_mark(&name).await? else {
             self.close(&name).await;
             return Ok(DeleteOutcome::Gone);
         };
@@ -200,8 +213,7 @@ impl Instances {
     /// First the mark, then the listener: a mark that could not be removed leaves the instance whole.
     async fn remove(&self, name: &InstanceName, uid: &Uid) -> Result<(), BackendError> {
         self.tell(&LocalEvent::Deleting { name: name.clone(), uid: uid.clone() });
-        let removed = name.clone();
-        self.with_marks(move |marks| marks.remove(&removed)).await?;
+        self.seam.remove_mark(name).await?;
         self.close(name).await;
         self.tell(&LocalEvent::Deleted { name: name.clone(), uid: uid.clone() });
         Ok(())
@@ -224,8 +236,7 @@ impl Instances {
     }
 
     async fn own_mark(&self, name: &InstanceName, key: &InstanceKey) -> Result<Mark, BackendError> {
-        let looked_for = name.clone();
-        let mark = self.with_marks(move |marks| marks.read(&looked_for)).await?;
+        let mark = self.seam.read_mark(name).await?;
         let mark = mark.ok_or_else(|| BackendError::not_found(format!("no instance {name}")))?;
         if let Some(which) = mark.differs(&key.uid, &key.installation) {
             self.warn_foreign(name, which);
@@ -235,11 +246,11 @@ impl Instances {
     }
 
     pub(super) async fn list(&self) -> Result<ListResult, BackendError> {
-        let (marks, failed) = self.with_marks(Marks::list).await?;
+        let (marks, failed) = self.seam.list_marks().await?;
         for error in failed {
-            tracing::debug!(provider = %self.config.entry, %error, "mark left out of the list");
+            tracing::debug!(provider = %self.entry, %error, "mark left out of the list");
         }
-        let ours = marks.iter().filter(|mark| mark.is_managed() && mark.is_of(&self.config.installation));
+        let ours = marks.iter().filter(|mark| mark.is_managed() && mark.is_of(&self.installation));
         let state = |mark| if self.listens(mark) { InstanceState::Running } else { InstanceState::Provisioning };
         let instances = ours.map(|mark| self.report(mark, state(mark))).collect();
         Ok(ListResult { instances, ..ListResult::default() })
@@ -248,27 +259,27 @@ impl Instances {
     /// Binds every mark of ours again.
     pub(super) async fn restore(&self) {
         let _turn = self.turn.lock().await;
-        let listed = self.with_marks(|marks| {
-            marks.tidy()?;
-            marks.list()
-        });
-        let (marks, failed) = match listed.await {
+        let listed = match self.seam.tidy_marks().await {
+            Ok(()) => self.seam.list_marks().await,
+            Err(error) => Err(error),
+        };
+        let (marks, failed) = match listed {
             Ok(listed) => listed,
             Err(error) => {
-                tracing::warn!(provider = %self.config.entry, error = %error.message, "WARNING: the marks cannot be read, local proxies are not restored yet");
+                tracing::warn!(provider = %self.entry, error = %error.message, "WARNING: the marks cannot be read, local proxies are not restored yet");
                 return;
             }
         };
         for error in failed {
-            tracing::warn!(provider = %self.config.entry, %error, "WARNING: a mark cannot be read, its local proxy is not restored");
+            tracing::warn!(provider = %self.entry, %error, "WARNING: a mark cannot be read, its local proxy is not restored");
         }
-        let mut waiting: Vec<Mark> = marks.into_iter().filter(|mark| mark.is_managed() && mark.is_of(&self.config.installation)).collect();
+        let mut waiting: Vec<Mark> = marks.into_iter().filter(|mark| mark.is_managed() && mark.is_of(&self.installation)).collect();
         let started = Instant::now();
         loop {
             waiting.retain(|mark| {
                 let bound = self.bind(mark);
                 if let Err(error) = &bound {
-                    tracing::debug!(provider = %self.config.entry, instance = %mark.name, address = %mark.address(), %error, "local proxy not restored");
+                    tracing::debug!(provider = %self.entry, instance = %mark.name, address = %mark.address(), %error, "local proxy not restored");
                 }
                 bound.is_err()
             });
@@ -280,7 +291,7 @@ impl Instances {
     }
 
     fn warn_foreign(&self, name: &InstanceName, which: &'static str) {
-        tracing::warn!(provider = %self.config.entry, instance = %name, mark = which, "WARNING: an instance of that name is not ours, it is left alone");
+        tracing::warn!(provider = %self.entry, instance = %name, mark = which, "WARNING: an instance of that name is not ours, it is left alone");
     }
 
     fn report(&self, mark: &Mark, state: InstanceState) -> Report {
@@ -311,34 +322,23 @@ impl Instances {
             return Err(io::Error::other("the provider is stopping"));
         }
         lock(&self.running).remove(&mark.name);
-        let listener = listen(mark.address())?;
+        let listener = self.seam.listen(&mark.name, mark.address())?;
         self.serve(mark, listener);
         Ok(())
     }
 
     fn serve(&self, mark: &Mark, listener: TcpListener) {
-        let faults = self.config.faults.iter().find(|faults| faults.name(&mark.namespace, &mark.proxy_name)).cloned();
-        let settings = Settings {
-            identity: Identity {
-                provider: Arc::clone(&self.config.entry),
-                instance: mark.name.as_str().into(),
-                proxy: mark.proxy().into(),
-            },
-            limits: self.config.limits,
-            allowed_clients: self.config.allowed_clients.clone(),
-            guard: self.guard.clone(),
+        let proxy = mark.proxy();
+        let mut running = lock(&self.running);
+        let settings = Arc::new(Settings {
+            identity: Identity { provider: Arc::clone(&self.entry), instance: mark.name.as_str().into(), proxy: proxy.as_str().into() },
             resolver: Arc::clone(&self.outside.resolver),
             source: mark.source_address,
-            faults,
-            requests: AtomicU64::new(0),
-        };
-        let running = Running {
-            address: mark.address(),
-            source: mark.source_address,
-            proxy: mark.proxy(),
-            instance: Instance::start(listener, Arc::new(settings)),
-        };
-        lock(&self.running).insert(mark.name.clone(), running);
+            rules: ArcSwap::from_pointee(self.rules(&self.config.load(), &proxy, None)),
+        });
+        let instance = Instance::start(listener, Arc::clone(&settings));
+        running.insert(mark.name.clone(), Running { address: mark.address(), source: mark.source_address, proxy, settings, instance });
+        drop(running);
         lock(&self.taken).remove(&mark.name);
     }
 
@@ -347,7 +347,7 @@ impl Instances {
         lock(&self.taken).remove(name);
         let running = lock(&self.running).remove(name);
         if let Some(running) = running {
-            running.instance.stop(Duration::ZERO).await;
+            self.seam.close(name, running.instance).await;
         }
     }
 

@@ -2,4 +2,6 @@
 
 mod contract;
 mod crashes;
+mod live;
+mod seam;
 mod support;

@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::activity::{Activity, Watched};
 use super::dial::Target;
 use super::{Settings, forward, relay};
+use crate::config::Limits;
 
 /// Room that hyper gets beyond `maxHeaderBytes`, so that a head a little over the limit is answered by us, with its reason.
 const HEADER_SLACK: usize = 16 * 1024;
@@ -25,6 +26,8 @@ const HEADER_SLACK: usize = 16 * 1024;
 /// What the requests of one connection share.
 pub(super) struct Client {
     pub settings: Arc<Settings>,
+    /// Those of this connection.
+    pub limits: Limits,
     pub peer: SocketAddr,
     pub activity: Activity,
     /// The fault knob decided to reset this connection.
@@ -46,15 +49,18 @@ pub(super) struct Tunnel {
 /// Serves a client to the end of its connection.
 pub(super) async fn serve(stream: TcpStream, peer: SocketAddr, settings: Arc<Settings>, closing: CancellationToken) {
     let _ = stream.set_nodelay(true);
-    let reset = settings.faults.as_ref().is_some_and(|faults| happens(faults.reset_ratio));
+    let rules = settings.rules.load_full();
+    let limits = rules.limits;
+    let reset = rules.faults.as_ref().is_some_and(|faults| happens(faults.reset_ratio));
+    drop(rules);
     if reset {
         let _ = stream.set_zero_linger();
     }
     // Boxed, so that a tunnel does not carry the room of the HTTP phase with it.
-    let tunnel = Box::pin(requests(stream, peer, Arc::clone(&settings), closing, reset)).await;
+    let tunnel = Box::pin(requests(stream, peer, Arc::clone(&settings), limits, closing, reset)).await;
     if let Some((tunnel, client, early)) = tunnel {
         let Tunnel { upstream, target, started, .. } = tunnel;
-        let ended = relay::relay(client, early, upstream, settings.limits.idle_timeout).await;
+        let ended = relay::relay(client, early, upstream, limits.idle_timeout).await;
         tracing::debug!(
             provider = %settings.identity.provider, instance = %settings.identity.instance, proxy = %settings.identity.proxy,
             client = %peer, target_host = %target, duration = started.elapsed().as_secs_f64(),
@@ -73,13 +79,14 @@ async fn requests(
     stream: TcpStream,
     peer: SocketAddr,
     settings: Arc<Settings>,
+    limits: Limits,
     closing: CancellationToken,
     reset: bool,
 ) -> Option<(Tunnel, TcpStream, bytes::Bytes)> {
     let activity = Activity::new();
-    let limits = settings.limits;
     let client = Arc::new(Client {
         settings,
+        limits,
         peer,
         activity: activity.clone(),
         reset,

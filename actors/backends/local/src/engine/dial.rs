@@ -74,7 +74,8 @@ impl fmt::Display for Target {
 
 /// Connects to the target within the connect timeout, or says why not.
 pub(super) async fn connect(settings: &Settings, target: &Target) -> Result<TcpStream, Refusal> {
-    let deadline = Instant::now() + settings.limits.connect_timeout;
+    let rules = settings.rules.load_full();
+    let deadline = Instant::now() + rules.limits.connect_timeout;
     let (name, found) = match &target.host {
         Host::Address(address) => (None, vec![*address]),
         Host::Name(name) => (Some(name.as_str()), look_up(settings, name, deadline).await?),
@@ -82,7 +83,7 @@ pub(super) async fn connect(settings: &Settings, target: &Target) -> Result<TcpS
     let mut refused = None;
     let mut judged = Vec::new();
     for ip in found.into_iter().map(|ip| ip.to_canonical()) {
-        match settings.guard.judge(name, ip, target.port) {
+        match rules.guard.judge(name, ip, target.port) {
             Ok(()) => judged.push(ip),
             Err(why) => refused = Some(why),
         }

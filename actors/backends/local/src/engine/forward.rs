@@ -59,13 +59,14 @@ pub(super) async fn answer(client: Arc<Client>, request: Request<Incoming>) -> R
 
 /// What comes before any look at the target: the head's size and the fault knobs.
 async fn check(client: &Client, request: &Request<Incoming>) -> Result<(), Refusal> {
-    let limit = client.settings.limits.max_header_bytes;
+    let limit = client.limits.max_header_bytes;
     if headers::size(request) > limit {
         let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
         return Err(Refusal::new(status, "http_request_error", format!("the request's head is larger than {limit} bytes")).closing());
     }
-    let seen = client.settings.requests.fetch_add(1, Ordering::Relaxed);
-    let Some(faults) = &client.settings.faults else { return Ok(()) };
+    let rules = client.settings.rules.load_full();
+    let seen = rules.requests.fetch_add(1, Ordering::Relaxed);
+    let Some(faults) = &rules.faults else { return Ok(()) };
     if let Some(latency) = faults.latency {
         client.activity.waiting(sleep(latency)).await;
     }
@@ -115,7 +116,7 @@ async fn forward(client: &Client, request: Request<Incoming>) -> Result<Response
         });
     }
     // While the request's body still moves, the limit is on idleness (the connection's), not on the whole.
-    let limit = client.settings.limits.idle_timeout;
+    let limit = client.limits.idle_timeout;
     let sending = sender.send_request(request);
     let sent = client.activity.waiting(async {
         let mut sending = std::pin::pin!(sending);

@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::answer::Refusal;
-use super::{Settings, connection};
+use super::{Rules, Settings, connection};
 
 /// Clients that are told why they are not served, at a time; beyond them a connection is closed without a word.
 const MAX_REFUSALS: usize = 32;
@@ -103,10 +103,11 @@ async fn serve(listener: TcpListener, settings: Arc<Settings>, closing: Cancella
                 continue;
             }
         };
-        let refusal = if !client_allowed(&settings, peer.ip()) {
+        let rules = settings.rules.load_full();
+        let refusal = if !client_allowed(&rules, peer.ip()) {
             Some(Refusal::client("this client's network is not among allowedClients").closing())
-        } else if connections.len() >= settings.limits.max_connections {
-            Some(Refusal::limit(format!("{} connections are all this proxy serves at a time", settings.limits.max_connections)).closing())
+        } else if connections.len() >= rules.limits.max_connections {
+            Some(Refusal::limit(format!("{} connections are all this proxy serves at a time", rules.limits.max_connections)).closing())
         } else {
             None
         };
@@ -130,9 +131,9 @@ async fn serve(listener: TcpListener, settings: Arc<Settings>, closing: Cancella
     }
 }
 
-fn client_allowed(settings: &Settings, client: IpAddr) -> bool {
+fn client_allowed(rules: &Rules, client: IpAddr) -> bool {
     let client = client.to_canonical();
-    settings.allowed_clients.iter().any(|net| net.contains(&client))
+    rules.allowed_clients.iter().any(|net| net.contains(&client))
 }
 
 /// A panic ends its own connection only; the process's hook has written it down.
@@ -148,7 +149,7 @@ async fn refuse(stream: TcpStream, refusal: Refusal, settings: Arc<Settings>) {
     let serving = http1::Builder::new()
         .timer(TokioTimer::new())
         .keep_alive(false)
-        .max_header_size(settings.limits.max_header_bytes)
+        .max_header_size(settings.rules.load().limits.max_header_bytes)
         .serve_connection(TokioIo::new(stream), answer);
     let _ = timeout(REFUSAL_TIME, serving).await;
 }

@@ -138,3 +138,21 @@ pub(super) trait Calls: Backend {
 }
 
 impl Calls for LocalBackend {}
+
+/// What an instance is run with, for tests of the seam alone.
+pub(super) fn engine_settings() -> Arc<crate::engine::Settings> {
+    use crate::engine::{Guard, Identity, OwnAddresses, Rules, Settings, SystemResolver};
+    let rules = Rules {
+        limits: crate::Limits::default(),
+        allowed_clients: Vec::new(),
+        guard: Guard { allow: Arc::default(), own: Arc::new(OwnAddresses::new(Arc::new(|| Ok(Vec::new())))) },
+        faults: None,
+        requests: Arc::default(),
+    };
+    Arc::new(Settings {
+        identity: Identity { provider: "lab".into(), instance: "proxy-aaaaaaaaaaaaaaaa".into(), proxy: "default/px".into() },
+        resolver: Arc::new(SystemResolver::default()),
+        source: None,
+        rules: arc_swap::ArcSwap::from_pointee(rules),
+    })
+}

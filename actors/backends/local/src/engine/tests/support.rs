@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use egress_protocol::net::AllowList;
 use futures::future::BoxFuture;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -14,7 +15,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 
 use crate::config::{Faults, Limits};
-use crate::engine::{Guard, Identity, Instance, OwnAddresses, Resolve, Settings, listen};
+use crate::engine::{Guard, Identity, Instance, OwnAddresses, Resolve, Rules, Settings, listen};
 
 /// Answers each name from a script, one entry per look-up, the last one for good; no entry is an unknown name, an empty one
 /// never answers.
@@ -87,16 +88,18 @@ impl Setup {
         let own = self.own;
         let settings = Settings {
             identity: Identity { provider: "lab".into(), instance: "proxy-aaaaaaaaaaaaaaaa".into(), proxy: "default/px-1".into() },
-            limits: self.limits,
-            allowed_clients: vec!["127.0.0.1/32".parse().unwrap()],
-            guard: Guard {
-                allow: Arc::new(AllowList::parse(&self.allow).unwrap()),
-                own: Arc::new(OwnAddresses::new(Arc::new(move || Ok(own.clone())))),
-            },
             resolver: self.names,
             source: self.source,
-            faults: self.faults,
-            requests: AtomicU64::new(0),
+            rules: ArcSwap::from_pointee(Rules {
+                limits: self.limits,
+                allowed_clients: vec!["127.0.0.1/32".parse().unwrap()],
+                guard: Guard {
+                    allow: Arc::new(AllowList::parse(&self.allow).unwrap()),
+                    own: Arc::new(OwnAddresses::new(Arc::new(move || Ok(own.clone())))),
+                },
+                faults: self.faults,
+                requests: Arc::default(),
+            }),
         };
         Proxy { address, instance: Instance::start(listener, Arc::new(settings)) }
     }

@@ -1,0 +1,138 @@
+//! The providers file as it was at one look (OP-26). A mounted ConfigMap changes by a link further up its path and a
+//! Secret by a file that an entry names, so a look compares contents, never times or inodes.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+
+use super::{ProvidersConfig, parse};
+use crate::fault::{Fault, Sink, WHOLE};
+
+/// What a look found.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Snapshot {
+    /// The entries, or every fault.
+    pub config: Result<ProvidersConfig, Vec<Fault>>,
+    digest: String,
+    /// What the entries name.
+    files: Vec<PathBuf>,
+}
+
+impl Snapshot {
+    /// Looks at the file and at the files that its entries name.
+    pub fn read(path: &Path) -> Self {
+        Self::of(path, &fs::read(path))
+    }
+
+    /// Looks again; `None`: everything is as it was.
+    pub fn again(&self, path: &Path) -> Option<Self> {
+        let content = fs::read(path);
+        (digest(&content, &self.files) != self.digest).then(|| Self::of(path, &content))
+    }
+
+    fn of(path: &Path, content: &std::io::Result<Vec<u8>>) -> Self {
+        let file = path.display().to_string();
+        let mut config = match content {
+            Ok(bytes) => parse(&file, bytes),
+            Err(error) => {
+                let mut sink = Sink::new(&file, 0);
+                sink.push(None, WHOLE, format!("cannot be read: {error}"));
+                Err(sink.into_faults())
+            }
+        };
+        let mut files = Vec::new();
+        for entry in config.iter_mut().flat_map(|config| &mut config.entries) {
+            let named = entry.files();
+            if !named.is_empty() {
+                entry.fingerprint = with_files(&entry.fingerprint, &named);
+            }
+            files.extend(named);
+        }
+        let digest = digest(content, &files);
+        Self { config, digest, files }
+    }
+}
+
+/// A fingerprint that follows the content of files too; a missing one is a content of its own.
+fn with_files(fingerprint: &str, files: &[PathBuf]) -> String {
+    let mut hash = Sha256::new();
+    hash.update(fingerprint);
+    for file in files {
+        add(&mut hash, &fs::read(file));
+    }
+    data_encoding::HEXLOWER.encode(&hash.finalize())
+}
+
+fn digest(content: &std::io::Result<Vec<u8>>, files: &[PathBuf]) -> String {
+    let mut hash = Sha256::new();
+    add(&mut hash, content);
+    data_encoding::HEXLOWER.encode(&hash.finalize()) + &with_files("", files)
+}
+
+/// Kind and length first, so that no two contents run together.
+fn add(hash: &mut Sha256, content: &std::io::Result<Vec<u8>>) {
+    match content {
+        Ok(bytes) => {
+            hash.update([1]);
+            hash.update(u64::try_from(bytes.len()).unwrap_or(u64::MAX).to_be_bytes());
+            hash.update(bytes);
+        }
+        Err(error) => {
+            hash.update([0]);
+            hash.update(error.kind().to_string());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn names(snapshot: &Snapshot) -> Vec<String> {
+        snapshot.config.iter().flat_map(|config| &config.entries).map(|entry| entry.name.to_string()).collect()
+    }
+
+    /// OP-26: as the kubelet does it, by a link to another folder.
+    #[test]
+    fn a_link_that_is_swapped_further_up_the_path_is_noticed_and_a_touched_file_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path();
+        for (version, name) in [("..1", "a"), ("..2", "b")] {
+            fs::create_dir(root.join(version)).unwrap();
+            fs::write(root.join(version).join("providers.yaml"), format!("providers: [{{name: {name}, type: local}}]")).unwrap();
+        }
+        symlink("..1", root.join("..data")).unwrap();
+        symlink("..data/providers.yaml", root.join("providers.yaml")).unwrap();
+        let path = root.join("providers.yaml");
+        let first = Snapshot::read(&path);
+        assert_eq!(names(&first), ["a"]);
+        let text = fs::read(&path).unwrap();
+        fs::write(&path, text).unwrap();
+        assert_eq!(first.again(&path), None);
+        symlink("..2", root.join("..data.new")).unwrap();
+        fs::rename(root.join("..data.new"), root.join("..data")).unwrap();
+        let second = first.again(&path).unwrap();
+        assert_eq!(names(&second), ["b"]);
+        fs::remove_file(root.join("..data")).unwrap();
+        let third = second.again(&path).unwrap();
+        assert!(third.config.as_ref().unwrap_err()[0].to_string().contains("cannot be read"));
+        assert_eq!(third.again(&path), None);
+    }
+
+    /// PC-59: the fingerprint follows the files that an entry names.
+    #[test]
+    fn a_fingerprint_follows_the_content_of_files() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("key");
+        let missing = with_files("f", std::slice::from_ref(&file));
+        fs::write(&file, "").unwrap();
+        let empty = with_files("f", std::slice::from_ref(&file));
+        fs::write(&file, "key").unwrap();
+        let full = with_files("f", std::slice::from_ref(&file));
+        assert!(missing != empty && empty != full && full != with_files("g", std::slice::from_ref(&file)));
+        assert_eq!(full, with_files("f", &[file]));
+    }
+}
