@@ -218,7 +218,9 @@ fn probe_settings(settings: &StandaloneSettings) -> Result<Arc<ProbeSettings>, S
         check_url_allow: settings.check_url_allow.clone(),
         ..GuardPolicy::default()
     });
-    Ok(Arc::new(ProbeSettings::new(tls, guard)))
+    let mut probes = ProbeSettings::new(tls, guard);
+    probes.traced = settings.trace_health_probes;
+    Ok(Arc::new(probes))
 }
 
 fn named(flag: &str, path: &Path, error: impl std::fmt::Display) -> StartError {

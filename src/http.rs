@@ -4,6 +4,7 @@
 //! - [`actor`]: their parent; also keeps the tokens of a file current
 //! - [`auth`], [`host`], [`body`], [`query`], [`problem`]: who may ask, and how a request is read and refused
 //! - [`discovery`], [`debug`], [`metrics`], [`health`]: what is served
+//! - `trace`: one span per API request
 //! - [`openapi`]: the contract of the API, generated from the handlers
 
 pub mod actor;
@@ -20,6 +21,7 @@ pub mod openapi;
 pub mod problem;
 pub mod query;
 pub mod server;
+mod trace;
 
 #[cfg(test)]
 pub(crate) mod tests;

@@ -5,6 +5,7 @@
 //! - [`http`]: what is served
 //! - [`commands`]: the subcommands that are not a running process
 //! - [`logging`]: one form for every line
+//! - [`telemetry`]: spans to a collector
 
 pub mod app;
 pub mod commands;
@@ -12,4 +13,5 @@ pub mod demo;
 pub mod http;
 pub mod lifecycle;
 pub mod logging;
+pub mod telemetry;
 pub mod version;

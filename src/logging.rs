@@ -19,16 +19,22 @@ use tracing_subscriber::util::SubscriberInitExt;
 pub use line::Format;
 use line::{Fields, Line};
 
+use crate::telemetry::{self, Telemetry};
+
 /// Where finished lines go, line break included.
 pub type Sink = Arc<dyn Fn(&[u8]) + Send + Sync>;
 
-/// Installs the log of the process on stderr, and the panic hook. Once.
-pub fn install(format: Format, level: &str) -> Result<(), String> {
+/// Installs the log of the process on stderr, the export of spans where there is one, and the panic hook. Once.
+pub fn install(format: Format, level: &str, telemetry: Option<&Telemetry>) -> Result<(), String> {
     let sink: Sink = Arc::new(|line| {
         // Nobody is left to tell when stderr is gone.
         let _ = std::io::stderr().lock().write_all(line);
     });
-    subscriber(format, level, sink)?.try_init().map_err(|e| e.to_string())?;
+    match telemetry {
+        None => subscriber(format, level, sink)?.try_init(),
+        Some(telemetry) => traced_subscriber(format, level, sink, telemetry)?.try_init(),
+    }
+    .map_err(|e| e.to_string())?;
     std::panic::set_hook(Box::new(panicked));
     Ok(())
 }
@@ -45,14 +51,27 @@ fn panicked(panic: &std::panic::PanicHookInfo<'_>) {
 
 /// A subscriber that writes to `sink`.
 pub fn subscriber(format: Format, level: &str, sink: Sink) -> Result<impl Subscriber + Send + Sync + 'static, String> {
-    let lines = Lines { format, clock: Clock::system(), sink };
+    let lines = Lines { format, clock: Clock::system(), sink, traced: false };
     Ok(tracing_subscriber::registry().with(filter::parse(level)?).with(lines))
+}
+
+/// The same, and spans are exported, whatever the level of the log. Lines inside a span carry its ids.
+pub fn traced_subscriber(
+    format: Format,
+    level: &str,
+    sink: Sink,
+    telemetry: &Telemetry,
+) -> Result<impl Subscriber + Send + Sync + 'static, String> {
+    let lines = Lines { format, clock: Clock::system(), sink, traced: true };
+    Ok(tracing_subscriber::registry().with(telemetry.layer()).with(lines.with_filter(filter::parse(level)?)))
 }
 
 struct Lines {
     format: Format,
     clock: Clock,
     sink: Sink,
+    /// Spans are exported: lines carry `traceID` and `spanID`.
+    traced: bool,
 }
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Lines {
@@ -82,6 +101,11 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Lines {
             }
         }
         line.add(&own);
+        if self.traced
+            && let Some((trace, span)) = telemetry::current()
+        {
+            line.add_ids(trace, span);
+        }
         (self.sink)(&line.write(self.format));
     }
 }

@@ -20,6 +20,8 @@ use std::path::PathBuf;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches};
 
+use crate::telemetry;
+
 pub use check::CheckSettings;
 pub use get::{GetKind, GetOutput, GetSettings};
 pub use settings::{
@@ -91,7 +93,8 @@ pub fn parse(args: impl IntoIterator<Item = OsString>, variable: impl Fn(&str) -
     let token = variable(TOKEN_VARIABLE);
     match raw.command {
         raw::Command::Standalone(raw) => {
-            let settings = standalone::read(*raw, token, &given.variables).map_err(Stop::usage)?;
+            let mut settings = standalone::read(*raw, token, &given.variables).map_err(Stop::usage)?;
+            settings.telemetry = telemetry::read(&variable);
             Ok(Command::Standalone(Box::new(settings)))
         }
         raw::Command::Crds => Ok(Command::Crds),

@@ -3,6 +3,7 @@
 //! - [`cli`]: flags and environment → the settings of a command (OP-27)
 //! - [`manifest`]: manifest files → `Proxy` and `Secret` documents (OP-30)
 //! - [`providers`]: the providers file → its entries (PC-77..82)
+//! - [`TelemetrySettings`]: whether spans are exported (OB-3)
 //! - [`tokens`]: the token file of the discovery API (operator.md §6)
 //! - [`validate_files`]: what the command `validate` says about files (OP-3)
 //! - [`crds`]: what the command `crds` prints
@@ -19,9 +20,11 @@ mod files;
 pub mod manifest;
 pub mod providers;
 mod reader;
+mod telemetry;
 pub mod tokens;
 mod yaml;
 
 pub use crds::crds;
 pub use fault::Fault;
 pub use files::{Report, validate_files};
+pub use telemetry::TelemetrySettings;

@@ -12,6 +12,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::{App, Running};
 use crate::demo::{self, Auth};
+use crate::telemetry::Telemetry;
 use crate::{logging, version};
 
 /// How long the lines to paste wait for the pool.
@@ -27,18 +28,29 @@ pub fn run(settings: StandaloneSettings) -> u8 {
         None if std::io::stderr().is_terminal() => logging::Format::Text,
         None => logging::Format::Json,
     };
-    if let Err(error) = logging::install(format, &settings.log_level) {
+    let telemetry = Telemetry::start(&settings.telemetry);
+    let exporter = telemetry.as_ref().ok().and_then(Option::as_ref);
+    if let Err(error) = logging::install(format, &settings.log_level, exporter) {
         // There is no log to say it in.
         let _ = writeln!(std::io::stderr().lock(), "error: {error}");
         return 2;
     }
     tracing::info!(version = version::VERSION, commit = version::COMMIT, compiler = version::COMPILER, "egress-proxies-operator");
+    for warning in &settings.telemetry.warnings {
+        tracing::warn!(warning, "WARNING: spans");
+    }
+    if let Err(error) = &telemetry {
+        tracing::warn!(error, "WARNING: spans are not exported");
+    }
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("egress").build() {
         Ok(runtime) => runtime,
         Err(error) => return complain(3, &format!("the runtime cannot be made: {error}")),
     };
     let code = runtime.block_on(serve(settings));
     runtime.shutdown_timeout(LINGER);
+    if let Ok(Some(telemetry)) = telemetry {
+        telemetry.shutdown();
+    }
     code
 }
 

@@ -30,6 +30,7 @@ use crate::http::body;
 use crate::http::openapi;
 use crate::http::problem::Refused;
 use crate::http::query::Query;
+use crate::http::trace::traced;
 use crate::lifecycle::Lifecycle;
 
 /// How long the broker may take to answer; it answers at once, so this is for a broker that does not.
@@ -57,7 +58,7 @@ impl Discovery {
 
     /// The API's routes, and its description.
     pub fn routes(self) -> Router {
-        Router::new()
+        let routes = Router::new()
             .route("/openapi.json", get(openapi_json))
             .route("/v1/proxies", get(proxies::list))
             .route("/v1/proxies/{namespace}/{name}", get(proxies::one))
@@ -71,7 +72,8 @@ impl Discovery {
             .route("/v1/leases/{id}", get(leases::one).delete(leases::release))
             .route("/v1/leases/{id}/renew", post(leases::renew))
             .route("/v1/leases/{id}/report", post(leases::report))
-            .with_state(Arc::new(self))
+            .with_state(Arc::new(self));
+        traced(routes)
     }
 
     /// Who asks, and whether anybody may now.

@@ -24,6 +24,10 @@ pub(super) struct Fields(Vec<(&'static str, Value)>);
 impl Fields {
     fn put(&mut self, field: &Field, value: Value) {
         let name = field.name();
+        if name.starts_with("otel.") {
+            // Said to the exporter of spans, not to people.
+            return;
+        }
         match self.0.iter_mut().find(|(n, _)| *n == name) {
             Some((_, old)) => *old = value,
             None => self.0.push((name, value)),
@@ -107,6 +111,14 @@ impl Line {
                 Some((_, old)) => *old = value.clone(),
                 None => self.fields.push((name, value.clone())),
             }
+        }
+    }
+
+    /// Of the span that the line was said in (OB-2).
+    pub(super) fn add_ids(&mut self, trace: String, span: String) {
+        for (name, id) in [("traceID", trace), ("spanID", span)] {
+            self.fields.retain(|(n, _)| n != name);
+            self.fields.push((name.to_owned(), id.into()));
         }
     }
 

@@ -89,6 +89,17 @@ fn levels_are_per_target_and_libraries_are_quiet_ob_6() {
     assert_eq!(capture(Format::Json, "info,hyper=debug", say).len(), 2);
 }
 
+/// OB-3: without an exporter the spans that are for it alone are never enabled, and what is said to it is not in a line.
+#[test]
+fn spans_for_the_exporter_alone_are_off_at_every_level() {
+    let lines = capture(Format::Json, "trace", || {
+        assert!(!tracing::span_enabled!(target: "otel", tracing::Level::ERROR));
+        let _ours = tracing::info_span!("provider.get", otel.kind = "client", provider.name = "lab").entered();
+        tracing::info!("said");
+    });
+    assert_eq!(keys(&lines[0]), ["time", "level", "message", "target", "provider.name"]);
+}
+
 #[test]
 fn text_is_one_line_too() {
     let lines = capture(Format::Text, "info", || tracing::info!(proxy = "default/a", note = "two words", "created\nnow"));

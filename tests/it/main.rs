@@ -20,3 +20,4 @@ mod live;
 mod scale;
 mod supervision;
 mod support;
+mod traces;

@@ -20,6 +20,7 @@ use egress_protocol::prober::{ProbeOutcome, ProbeReport, ProbeTarget, ProberMess
 use egress_protocol::proxy::ProxyMessage;
 use egress_supervision::{Actor, Address, ChildSpec, Context, Failure, Task, Timer};
 use http::Uri;
+use tracing::{Instrument, Span, field};
 
 use crate::hysteresis::{Hysteresis, Thresholds};
 use crate::judge::Evidence;
@@ -237,7 +238,9 @@ impl ProberActor {
         let (target, settings, clock) = (Arc::clone(&self.target), Arc::clone(&self.args.settings), ctx.system().clock());
         let started_at = ctx.now();
         self.probing = Some(ctx.spawn(async move {
-            let outcome = probe(&target, &settings).await;
+            let span = probe_span(&target, &settings);
+            let outcome = probe(&target, &settings).instrument(span.clone()).await;
+            tell(&span, &outcome);
             ProberInternal::Ended { serial, started_at, ended_at: clock.now(), outcome }
         }));
     }
@@ -339,6 +342,25 @@ impl ProberActor {
                 let _ = metrics.healthcheck_failures.get_or_create(&ProxyReason { proxy, reason: failure.as_str() }).inc();
             }
         }
+    }
+}
+
+/// HE-8: a probe is a trace of its own, or none.
+fn probe_span(target: &ProbeTarget, settings: &ProbeSettings) -> Span {
+    if !settings.traced {
+        return Span::none();
+    }
+    tracing::info_span!(
+        target: "otel", parent: None, "health.probe",
+        otel.kind = "client", otel.status_code = field::Empty, proxy = %target.key, probe.result = field::Empty,
+    )
+}
+
+fn tell(span: &Span, outcome: &Result<ProbeOutcome, OwnFault>) {
+    let result = outcome.as_ref().map_or("NotTried", result);
+    span.record("probe.result", result);
+    if !outcome.as_ref().is_ok_and(ProbeOutcome::passed) {
+        span.record("otel.status_code", "ERROR");
     }
 }
 

@@ -23,6 +23,8 @@ pub struct ProbeSettings {
     pub resolver: Resolver,
     /// Bounds first probes (HE-6).
     pub ramp: Ramp,
+    /// `--trace-health-probes`: one root span `health.probe` per probe (HE-8).
+    pub traced: bool,
     pub(crate) targets: Targets,
     complaint: AtomicI64,
 }
@@ -35,6 +37,7 @@ impl ProbeSettings {
             guard,
             resolver: Resolver::system(),
             ramp: Ramp::default(),
+            traced: false,
             targets: Targets::default(),
             complaint: AtomicI64::new(i64::MIN),
         }

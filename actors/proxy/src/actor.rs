@@ -107,7 +107,7 @@ impl Actor for ProxyActor {
             rand::random(),
         );
         let mut actor = Self { args, machine, orders, call: None, writing: None, finalizer: None, timer: None, prober: None };
-        actor.perform(ctx, effects);
+        actor.reconcile(ctx, "Started", effects);
         let place = actor.orders.place.clone();
         let down = actor.orders.provider_down;
         actor.step(ctx, Input::ProviderDown(down));
@@ -226,8 +226,23 @@ impl ProxyActor {
     }
 
     fn step(&mut self, ctx: &Context<Self>, input: Input) {
+        let event = input.kind();
         let effects = self.machine.step(ctx.now(), input);
-        self.perform(ctx, effects);
+        self.reconcile(ctx, event, effects);
+    }
+
+    /// Performs what a step decided, below a span of its own when that does something (OB-3). A provider call of it is the
+    /// span's child, so that the span ends with the call.
+    fn reconcile(&mut self, ctx: &Context<Self>, event: &'static str, effects: Vec<Effect>) {
+        if !effects.iter().any(Effect::acts) {
+            return self.perform(ctx, effects);
+        }
+        let object = &self.orders.object;
+        let span = tracing::info_span!(
+            target: "otel", parent: None, "proxy.reconcile",
+            otel.kind = "internal", proxy = %object.key, provider.name = object.spec.provider.as_deref(), proxy.event = event,
+        );
+        span.in_scope(|| self.perform(ctx, effects));
     }
 
     fn perform(&mut self, ctx: &Context<Self>, effects: Vec<Effect>) {

@@ -124,6 +124,9 @@ pub(super) struct Standalone {
     /// Whether metrics have the label `proxy`; false for large fleets
     #[arg(long, value_name = "BOOL", default_value = "true", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub(super) per_proxy_metrics: String,
+    /// Whether each health probe is a trace of its own, where spans are exported
+    #[arg(long, value_name = "BOOL", default_value = "false", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub(super) trace_health_probes: String,
     /// Roots in PEM that probes trust beside the system's
     #[arg(long, value_name = "FILE")]
     pub(super) check_ca_file: Option<PathBuf>,

@@ -8,6 +8,7 @@ use egress_protocol::InstallationId;
 use egress_protocol::net::AllowList;
 
 use crate::providers::ProvidersConfig;
+use crate::telemetry::TelemetrySettings;
 use crate::tokens::Tokens;
 
 /// What `standalone` runs with (OP-27). Files that were named have been read once and found good.
@@ -49,6 +50,10 @@ pub struct StandaloneSettings {
     pub log_level: String,
     /// `--per-proxy-metrics`.
     pub per_proxy_metrics: bool,
+    /// `--trace-health-probes` (HE-8).
+    pub trace_health_probes: bool,
+    /// The `OTEL_*` variables.
+    pub telemetry: TelemetrySettings,
     /// `--check-ca-file`.
     pub check_ca_file: Option<PathBuf>,
     /// `--check-url-allow`.

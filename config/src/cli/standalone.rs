@@ -16,6 +16,7 @@ use super::faults::Faults;
 use super::raw;
 use super::settings::{BindAddress, GcSettings, LeaseSettings, LogFormat, Objects, PollSettings, Share, StandaloneSettings, TokenSource};
 use crate::providers::{self, ProvidersConfig};
+use crate::telemetry::TelemetrySettings;
 use crate::tokens::{self, Tokens};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -100,6 +101,7 @@ pub(super) fn read(raw: raw::Standalone, token: Option<OsString>, variables: &BT
         faults.value("log-level", &raw.log_level, reason);
     }
     let per_proxy_metrics = faults.word("per-proxy-metrics", &raw.per_proxy_metrics, [("true", true), ("false", false)]);
+    let trace_health_probes = faults.word("trace-health-probes", &raw.trace_health_probes, [("true", true), ("false", false)]);
     if let Some(path) = &raw.check_ca_file {
         check_roots(path, &mut faults);
     }
@@ -138,6 +140,8 @@ pub(super) fn read(raw: raw::Standalone, token: Option<OsString>, variables: &BT
         log_format,
         log_level: raw.log_level,
         per_proxy_metrics: per_proxy_metrics.ok_or_else(missing)?,
+        trace_health_probes: trace_health_probes.ok_or_else(missing)?,
+        telemetry: TelemetrySettings::default(),
         check_ca_file: raw.check_ca_file,
         check_url_allow,
         endpoint_allow,

@@ -53,6 +53,7 @@ fn without_flags_standalone_is_the_demonstration_with_the_defaults_of_op_27() {
     let gc = GcSettings { interval: Duration::from_secs(600), min_age: Duration::from_secs(600), max_deletes: 10, dry_run: false };
     assert_eq!(settings.gc, gc);
     assert_eq!(settings.checks, CheckRounds { interval: Duration::from_secs(60), timeout: Duration::from_secs(15) });
+    assert!(!settings.trace_health_probes && !settings.telemetry.export);
 }
 
 /// HT-01 (PH-8…10).
@@ -87,6 +88,13 @@ fn collection_may_be_off_and_its_limits_have_limits_og_4() {
     assert_eq!(standalone("--gc-interval 0", &[]).gc.interval, Duration::ZERO);
     let gc = standalone("--gc-min-age 0s --gc-max-deletes 3", &[("EPO_GC_DRY_RUN", "true"), ("EPO_GC_INTERVAL", "1s")]).gc;
     assert_eq!(gc, GcSettings { interval: Duration::from_secs(1), min_age: Duration::ZERO, max_deletes: 3, dry_run: true });
+}
+
+/// OB-3: the standard variables are read with the flags.
+#[test]
+fn the_variables_of_telemetry_are_read() {
+    let settings = standalone("--trace-health-probes", &[("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318")]);
+    assert!(settings.trace_health_probes && settings.telemetry.export);
 }
 
 #[test]
@@ -168,6 +176,7 @@ fn wrong_settings_are_exit_2_and_name_their_flag() {
         ("standalone --log-level loud", "--log-level"),
         ("standalone --log-level info,=debug", "--log-level"),
         ("standalone --per-proxy-metrics=maybe", "--per-proxy-metrics"),
+        ("standalone --trace-health-probes=maybe", "--trace-health-probes"),
         ("standalone --check-ca-file /nonexistent/ca.pem", "--check-ca-file"),
         ("standalone --check-ca-file Cargo.toml", "--check-ca-file"),
         ("standalone --egress-allow 10.0.0.0/33", "--egress-allow"),

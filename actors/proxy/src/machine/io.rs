@@ -190,3 +190,21 @@ pub enum Effect {
     /// Wake up then; replaces the timer before.
     SetTimer(Option<Timestamp>),
 }
+
+impl Effect {
+    /// Whether it changes something outside this process's books.
+    pub(crate) const fn acts(&self) -> bool {
+        match self {
+            Self::Call { .. }
+            | Self::Cancel { .. }
+            | Self::WriteStatus { .. }
+            | Self::AddFinalizer
+            | Self::RemoveFinalizer
+            | Self::Probe(_)
+            | Self::StopProber
+            | Self::Announce { .. }
+            | Self::Foreign { .. } => true,
+            Self::Publish(_) | Self::Member(_) | Self::SetTimer(_) => false,
+        }
+    }
+}
