@@ -36,6 +36,8 @@ pub(super) struct Instances {
     own: Arc<OwnAddresses>,
     seam: Seam,
     running: Mutex<HashMap<InstanceName, Running>>,
+    /// Which Proxy has an address by its mark, bound or not; `None`: the marks are to be read (again).
+    held: Mutex<Option<HashMap<InstanceName, (SocketAddrV4, String)>>>,
     /// Since when an address is somebody else's.
     taken: Mutex<HashMap<InstanceName, Instant>>,
     /// One change at a time.
@@ -72,6 +74,7 @@ impl Instances {
             outside,
             own,
             running: Mutex::default(),
+            held: Mutex::default(),
             taken: Mutex::default(),
             turn: tokio::sync::Mutex::default(),
             stopping: AtomicBool::new(false),
@@ -170,7 +173,7 @@ impl Instances {
         }
         self.close(&name).await;
         let source = zone.or_else(|| place::least_used(&config.sources, |source| self.users_of(source)));
-        let (address, listener) = self.seam.claim(&name, &config.listen, request.port, &self.holders())?;
+        let (address, listener) = self.seam.claim(&name, &config.listen, request.port, &self.holders().await?)?;
         self.tell(&LocalEvent::Creating { name: name.clone(), uid: request.uid.clone(), address });
         let mark = Mark {
             version: marks::VERSION,
@@ -186,7 +189,9 @@ impl Instances {
             source_address: source,
             placement_hash,
         };
-        self.seam.write_mark(&mark).await?;
+        let written = self.seam.write_mark(&mark).await;
+        self.keep_held(&written, |held| held.insert(name.clone(), (address, mark.proxy())));
+        written?;
         self.serve(&mark, listener);
         self.tell(&LocalEvent::Created { name: name.clone(), uid: request.uid, address });
         Ok(id(&name))
@@ -213,7 +218,9 @@ impl Instances {
     /// First the mark, then the listener: a mark that could not be removed leaves the instance whole.
     async fn remove(&self, name: &InstanceName, uid: &Uid) -> Result<(), BackendError> {
         self.tell(&LocalEvent::Deleting { name: name.clone(), uid: uid.clone() });
-        self.seam.remove_mark(name).await?;
+        let removed = self.seam.remove_mark(name).await;
+        self.keep_held(&removed, |held| held.remove(name));
+        removed?;
         self.close(name).await;
         self.tell(&LocalEvent::Deleted { name: name.clone(), uid: uid.clone() });
         Ok(())
@@ -355,8 +362,29 @@ impl Instances {
         lock(&self.running).values().filter(|running| running.source == Some(source)).count()
     }
 
-    /// Which Proxy of ours holds an address.
-    fn holders(&self) -> HashMap<SocketAddrV4, String> {
-        lock(&self.running).values().map(|running| (running.address, running.proxy.clone())).collect()
+    /// Which Proxy of ours holds an address, or will when its mark is bound again: a create may come ahead of `restore`.
+    async fn holders(&self) -> Result<HashMap<SocketAddrV4, String>, BackendError> {
+        if lock(&self.held).is_none() {
+            let (marks, _) = self.seam.list_marks().await?;
+            let ours = marks.into_iter().filter(|mark| mark.is_managed() && mark.is_of(&self.installation));
+            *lock(&self.held) = Some(ours.map(|mark| (mark.name.clone(), (mark.address(), mark.proxy()))).collect());
+        }
+        let mut holders: HashMap<_, _> = lock(&self.held).iter().flat_map(HashMap::values).cloned().collect();
+        holders.extend(lock(&self.running).values().map(|running| (running.address, running.proxy.clone())));
+        Ok(holders)
+    }
+
+    /// After a change of a mark: one that failed may have happened or not.
+    fn keep_held<R>(
+        &self,
+        changed: &Result<(), BackendError>,
+        change: impl FnOnce(&mut HashMap<InstanceName, (SocketAddrV4, String)>) -> R,
+    ) {
+        let mut held = lock(&self.held);
+        match (changed, held.as_mut()) {
+            (Ok(()), Some(held)) => drop(change(held)),
+            (Err(_), _) => *held = None,
+            (Ok(()), None) => {}
+        }
     }
 }

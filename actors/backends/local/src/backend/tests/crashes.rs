@@ -39,6 +39,26 @@ async fn a_restart_listens_exactly_where_the_marks_say() {
     );
 }
 
+/// Calls come before or beside `start`: they must not take what is only to be bound again (found by CT-02).
+#[tokio::test]
+async fn a_create_ahead_of_the_restore_leaves_marked_addresses_alone() {
+    let bed = Bed::new();
+    let backend = bed.backend();
+    backend.made(&request("1", PORT)).await.unwrap();
+    let first = bed.marked();
+    drop(backend);
+    let backend = bed.backend();
+    backend.made(&request("2", PORT)).await.unwrap();
+    assert_eq!(bed.marked().len(), 2, "an address of its own");
+    backend.start().await;
+    assert_eq!(bed.listening(&[PORT]), bed.marked());
+    assert!(bed.marked().is_superset(&first));
+    // What was deleted is free again.
+    backend.gone(&key("1")).await.unwrap();
+    backend.made(&request("3", PORT)).await.unwrap();
+    assert!(bed.marked().is_superset(&first));
+}
+
 /// A create that was cut after its mark: whoever meets the mark binds it.
 #[tokio::test]
 async fn a_mark_without_a_listener_is_bound_by_the_next_create_or_get() {
