@@ -86,9 +86,13 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.backend)?;
         writeln!(f, "passed: {} ({})", self.passed.len(), self.passed.join(" "))?;
-        writeln!(f, "not applicable: {}", self.not_applicable.len())?;
-        for (id, why) in &self.not_applicable {
-            writeln!(f, "  {id} {why}")?;
+        let whole = |id| !self.passed.contains(id) && !self.failed.iter().any(|(failed, _)| failed == id);
+        let (whole, parts): (Vec<_>, Vec<_>) = self.not_applicable.iter().partition(|(id, _)| whole(id));
+        for (what, entries) in [("not applicable", whole), ("not applicable in part", parts)] {
+            writeln!(f, "{what}: {}", entries.len())?;
+            for (id, why) in entries {
+                writeln!(f, "  {id} {why}")?;
+            }
         }
         writeln!(f, "failed: {}", self.failed.len())?;
         for (id, what) in &self.failed {

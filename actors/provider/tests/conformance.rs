@@ -48,3 +48,138 @@ fn every_contract_test_has_a_mutant() {
     let without: Vec<_> = conformance::statements().map(|(id, _)| id).filter(|id| !with.contains(id)).collect();
     assert!(without.is_empty(), "no mutant for {without:?}");
 }
+
+mod callers {
+    //! Those who call providers, on the reference backend (PC-95).
+
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use egress_protocol::metrics::Metrics;
+    use egress_protocol::provider::{
+        self, CallContext, CreateRequest, DeleteOutcome, ErrorClass, InstanceKey, ListResult, Op, ProviderError, ProviderMessage,
+    };
+    use egress_protocol::resource::Placement;
+    use egress_protocol::{Clock, InstallationId, InstanceId, InstanceName, Timestamp, Uid};
+    use egress_provider::reference::{Cloud, ReferenceBackend, ReferenceConfig, Style};
+    use egress_provider::{ProviderActor, ProviderArgs};
+    use egress_supervision::{Address, ChildSpec, Root, System};
+    use tokio::time::Instant;
+    use tokio_util::sync::CancellationToken;
+
+    const LONG: Duration = Duration::from_secs(100_000);
+
+    /// A provider of one operator.
+    struct Operator {
+        provider: Address<ProviderMessage>,
+        installation: InstallationId,
+        _root: Root,
+    }
+
+    impl Operator {
+        async fn start(cloud: &Cloud, installation: &str) -> Self {
+            let clock = Clock::starting_at(Timestamp::from_millis(0));
+            let config = ReferenceConfig {
+                entry: "cloud".into(),
+                installation: InstallationId::new(installation),
+                clock,
+                style: Style::Early,
+                mutation: None,
+            };
+            let (cloud, installation) = (cloud.clone(), config.installation.clone());
+            let args = ProviderArgs {
+                name: "cloud".into(),
+                max_concurrent_creates: 4,
+                stop_grace: Duration::ZERO,
+                build: Arc::new(move || Ok(Arc::new(ReferenceBackend::new(cloud.clone(), config.clone())))),
+            };
+            let system = System::new(clock, Metrics::default().shared());
+            let id = provider::actor_id("cloud");
+            let root = system.start_root(ChildSpec::<ProviderActor>::retried(id.clone(), args)).await.unwrap();
+            Self { provider: system.address(&id), installation, _root: root }
+        }
+
+        fn request(&self, uid: &str) -> CreateRequest {
+            CreateRequest {
+                name: InstanceName::of(&Uid::new(uid)),
+                uid: Uid::new(uid),
+                installation: self.installation.clone(),
+                namespace: "default".into(),
+                proxy_name: "px".into(),
+                placement: Placement::default(),
+                cloud_init: Arc::default(),
+                port: 3128,
+            }
+        }
+
+        fn key(&self, uid: &str, id: Option<InstanceId>) -> InstanceKey {
+            let CreateRequest { name, uid, installation, namespace, placement, .. } = self.request(uid);
+            InstanceKey { id, name, uid, installation, namespace, placement }
+        }
+
+        async fn create(&self, uid: &str) -> Result<InstanceId, ProviderError> {
+            let request = self.request(uid);
+            let call = CallContext::new(Op::Create, CancellationToken::new());
+            self.provider.call(LONG, |reply_to| ProviderMessage::Create { request, call, reply_to }).await.unwrap()
+        }
+
+        async fn delete(&self, key: InstanceKey) -> Result<DeleteOutcome, ProviderError> {
+            let call = CallContext::new(Op::Delete, CancellationToken::new());
+            self.provider.call(LONG, |reply_to| ProviderMessage::Delete { key, call, reply_to }).await.unwrap()
+        }
+
+        async fn list(&self) -> ListResult {
+            let call = CallContext::new(Op::List, CancellationToken::new());
+            self.provider.call(LONG, |reply_to| ProviderMessage::List { call, reply_to }).await.unwrap().unwrap()
+        }
+    }
+
+    /// PC-54: two operators, one cloud, and the same UIDs besides their own.
+    #[tokio::test(start_paused = true)]
+    async fn two_installations_on_one_backend_do_not_touch_each_others_instances() {
+        let cloud = Cloud::new();
+        let (one, two) = (Operator::start(&cloud, "one").await, Operator::start(&cloud, "two").await);
+        let id = one.create("shared").await.unwrap();
+        one.create("only-one").await.unwrap();
+        two.create("only-two").await.unwrap();
+        cloud.settle();
+        let before = cloud.machines();
+        assert_eq!(before.len(), 3);
+        let names = |listed: ListResult| listed.instances.into_iter().map(|i| i.uid.to_string()).collect::<std::collections::BTreeSet<_>>();
+        assert_eq!(names(one.list().await), ["only-one", "shared"].map(str::to_owned).into());
+        assert_eq!(names(two.list().await), ["only-two"].map(str::to_owned).into());
+        assert!(two.list().await.leftovers.is_empty(), "the volumes of one are none of two's leftovers");
+        assert_eq!(two.create("shared").await.unwrap_err().class, ErrorClass::Permanent, "not adopted");
+        for id in [Some(id.clone()), None] {
+            assert_eq!(two.delete(two.key("shared", id)).await.unwrap(), DeleteOutcome::Gone);
+        }
+        assert_eq!(cloud.machines(), before, "not deleted");
+        assert_eq!(one.delete(one.key("shared", Some(id))).await.unwrap(), DeleteOutcome::InProgress);
+        cloud.settle();
+        two.create("shared").await.expect("the name is free");
+        assert_eq!(names(one.list().await), ["only-one".to_owned()].into());
+    }
+
+    /// PC-67: hundreds of calls hang at one provider; the other's take as long as they would.
+    #[tokio::test(start_paused = true)]
+    async fn a_provider_that_hangs_on_every_call_does_not_delay_a_healthy_one() {
+        let (sick, well) = (Cloud::new(), Cloud::new());
+        let (hangs, works) = (Operator::start(&sick, "one").await, Operator::start(&well, "one").await);
+        sick.hang();
+        let uids: Vec<_> = (0..300).map(|n| n.to_string()).collect();
+        let stuck = futures::future::join_all(uids.iter().map(|uid| hangs.create(uid)));
+        let work = async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            let started = Instant::now();
+            for uid in &uids {
+                works.create(uid).await.unwrap();
+            }
+            assert_eq!(works.list().await.instances.len(), uids.len());
+            started.elapsed()
+        };
+        tokio::select! {
+            _ = stuck => panic!("what hangs was answered first"),
+            took = work => assert_eq!(took, Duration::ZERO, "nobody waited"),
+        }
+    }
+}

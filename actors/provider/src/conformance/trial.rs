@@ -1,5 +1,6 @@
 //! One test's world, its providers, and what it says about them.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -42,7 +43,8 @@ pub(crate) struct Trial {
     pub(super) capture: Capture,
     clock: Clock,
     roots: Mutex<Vec<Root>>,
-    parts: Mutex<Vec<String>>,
+    /// Reason, and the parts it keeps from applying.
+    parts: Mutex<BTreeMap<String, Vec<String>>>,
     broken: Arc<Mutex<Option<String>>>,
 }
 
@@ -68,6 +70,7 @@ impl Trial {
             root.stop().await;
         }
         let parts = std::mem::take(&mut *self.parts.lock().unwrap_or_else(PoisonError::into_inner));
+        let parts = parts.into_iter().map(|(why, parts)| format!("({}) {why}", parts.join("; "))).collect();
         (self.broken.lock().unwrap_or_else(PoisonError::into_inner).take(), parts)
     }
 
@@ -76,10 +79,10 @@ impl Trial {
         match hook {
             Ok(value) => Some(value),
             Err(why) => {
-                let text = format!("({part}) {}", why.0);
                 let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
-                if !parts.contains(&text) {
-                    parts.push(text);
+                let parts = parts.entry(why.0).or_default();
+                if !parts.iter().any(|known| known == part) {
+                    parts.push(part.to_owned());
                 }
                 None
             }
