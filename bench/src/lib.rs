@@ -1,1 +1,0 @@
-//! Benchmarks as ratios against a named reference in one run.
