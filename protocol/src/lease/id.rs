@@ -1,5 +1,6 @@
 //! The id of a lease: 128 unguessable bits (LS-5).
 
+use std::cmp::Ordering;
 use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -9,8 +10,23 @@ const LENGTH: usize = 26;
 
 /// Prints as 26 characters of `a-z2-7` (Base32 without padding). Whoever knows it may act on the lease, as far as the
 /// token allows.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+///
+/// Ordered as its text is, so that a list ordered by id is so for whoever reads it (LS-21); the bits have another order,
+/// for in Base32 digits follow letters.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LeaseId(u128);
+
+impl Ord for LeaseId {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.encode().cmp(&other.encode())
+    }
+}
+
+impl PartialOrd for LeaseId {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
 
 impl LeaseId {
     /// From 16 random bytes.
@@ -92,6 +108,12 @@ mod tests {
             let text = id.to_string();
             prop_assert_eq!(&text, &data_encoding::BASE32_NOPAD.encode(&bytes).to_ascii_lowercase());
             prop_assert_eq!(LeaseId::parse(&text), Some(id));
+        }
+
+        #[test]
+        fn ids_are_ordered_as_their_texts_are_ls_21(a: [u8; 16], b: [u8; 16]) {
+            let (a, b) = (LeaseId::from_bytes(a), LeaseId::from_bytes(b));
+            prop_assert_eq!(a.cmp(&b), a.to_string().cmp(&b.to_string()));
         }
     }
 

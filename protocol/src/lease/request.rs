@@ -221,6 +221,7 @@ fn read_attributes(fields: &mut Fields) -> Vec<SelectorAttribute> {
         match node {
             Node::Text(text) => values.push(text.into()),
             Node::List(items) => {
+                let given = items.len();
                 for (at, item) in items.into_iter().enumerate() {
                     match item {
                         Node::Text(text) => values.push(text.into()),
@@ -229,9 +230,9 @@ fn read_attributes(fields: &mut Fields) -> Vec<SelectorAttribute> {
                         }
                     }
                 }
-                if values.is_empty() {
+                if given == 0 {
                     fields.fault(&key, "must not be empty");
-                } else if values.len() > MAX_VALUES {
+                } else if given > MAX_VALUES {
                     fields.fault(&key, &format!("must have at most {MAX_VALUES} values"));
                 }
             }

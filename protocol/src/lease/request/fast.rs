@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 
 use super::{GrantRequest, MAX_ATTRIBUTES, MAX_EXCLUDE, MAX_VALUES, MIN_TTL, Selector, SelectorAttribute, attribute, name, owner, target};
 use crate::ids::ObjectKey;
@@ -122,7 +122,8 @@ impl<'de> Deserialize<'de> for Values {
                 while let Some(value) = seq.next_element::<Text<'de>>()? {
                     values.push(value.0.into());
                 }
-                Ok(Values(values))
+                // Counted as given, before equal ones become one.
+                if values.len() > MAX_VALUES { Err(A::Error::custom("too many values")) } else { Ok(Values(values)) }
             }
         }
         d.deserialize_any(OneOrMany)
@@ -148,7 +149,7 @@ fn selector(raw: RawSelector<'_>) -> Option<Selector> {
     attributes.sort_unstable_by(|a, b| a.key.cmp(&b.key));
     if attributes.len() > MAX_ATTRIBUTES
         || attributes.windows(2).any(|pair| pair[0].key == pair[1].key)
-        || attributes.iter().any(|attribute| attribute.values.is_empty() || attribute.values.len() > MAX_VALUES)
+        || attributes.iter().any(|attribute| attribute.values.is_empty())
     {
         return None;
     }

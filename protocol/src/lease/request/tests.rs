@@ -89,12 +89,30 @@ fn every_fault_is_reported_at_once() {
 }
 
 #[test]
+fn a_list_of_other_things_than_texts_is_not_called_empty() {
+    let found = faults(parse_grant(br#"{"selector": {"attributes": {"a": [7, {}], "b": []}}}"#));
+    let fields: Vec<&str> = found.iter().map(|(field, _)| field.as_str()).collect();
+    assert_eq!(fields, ["selector.attributes.a[0]", "selector.attributes.a[1]", "selector.attributes.b"]);
+}
+
+#[test]
+fn values_are_counted_as_they_were_given() {
+    let body = |count: usize| format!(r#"{{"selector": {{"attributes": {{"a": [{}]}}}}}}"#, vec![r#""x""#; count].join(","));
+    assert!(parse_grant(body(100).as_bytes()).is_ok());
+    let found = faults(parse_grant(body(101).as_bytes()));
+    assert_eq!(found, [("selector.attributes.a".to_owned(), "must have at most 100 values".to_owned())]);
+}
+
+#[test]
 fn a_field_given_twice_is_a_fault() {
-    assert_eq!(faults(parse_grant(br#"{"ttl": "5m", "ttl": "6m"}"#))[0], ("ttl".to_owned(), "is given twice".to_owned()));
-    assert_eq!(
-        faults(parse_grant(br#"{"selector": {"attributes": {"a": "1", "a": "2"}}}"#))[0],
-        ("selector.attributes.a".to_owned(), "is given twice".to_owned())
-    );
+    for (body, field) in [
+        (&br#"{"ttl": "5m", "ttl": "6m", "ttl": "7m"}"#[..], "ttl"),
+        (br#"{"ttl": null, "ttl": "6m"}"#, "ttl"),
+        (br#"{"selector": {"name": "a", "name": "b"}}"#, "selector.name"),
+        (br#"{"selector": {"attributes": {"a": "1", "a": "2"}}}"#, "selector.attributes.a"),
+    ] {
+        assert_eq!(faults(parse_grant(body)), [(field.to_owned(), "is given twice".to_owned())], "and nothing else is wrong with it");
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The thorough way to read a body: a tree that keeps what a map would lose (a field given twice), walked field by
 //! field, every fault with its path.
 
+use std::collections::HashSet;
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
@@ -92,6 +93,11 @@ impl Fields {
         names.sort_unstable();
         let mut twice: Vec<String> = names.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0].to_owned()).collect();
         twice.dedup();
+        if !twice.is_empty() {
+            // The first of them stands for all, so that no other fault is made of the rest.
+            let mut seen = HashSet::new();
+            this.fields.retain(|(name, _)| seen.insert(name.clone()));
+        }
         for name in twice {
             this.fault(&name, "is given twice");
         }
