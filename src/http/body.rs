@@ -7,6 +7,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::body::Body as _;
 use serde::Serialize;
 
 use egress_protocol::lease::ProblemCode;
@@ -18,11 +19,14 @@ pub const MAX_BODY: usize = 64 * 1024;
 
 /// Reads a body whole, within its limits. An empty one needs no media type; any other must be JSON.
 pub async fn read(headers: &HeaderMap, body: Body, within: Duration) -> Result<Bytes, Refused> {
+    let too_large = || Refused::new(ProblemCode::BodyTooLarge, format!("the body is larger than {MAX_BODY} bytes")).closing();
+    // One that announces its length is not waited for.
+    if body.size_hint().lower() > MAX_BODY as u64 {
+        return Err(too_large());
+    }
     let collected = match tokio::time::timeout(within, Limited::new(body, MAX_BODY).collect()).await {
         Ok(Ok(collected)) => collected.to_bytes(),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => {
-            return Err(Refused::new(ProblemCode::BodyTooLarge, format!("the body is larger than {MAX_BODY} bytes")).closing());
-        }
+        Ok(Err(error)) if error.is::<LengthLimitError>() => return Err(too_large()),
         Ok(Err(_)) => return Err(Refused::field("body", "ended before it was complete")),
         Err(_) => {
             let message = format!("did not arrive within {}", egress_protocol::time::format_duration(within));

@@ -155,6 +155,16 @@ async fn a_slow_head_a_slow_body_and_an_idle_connection_are_ended_ls_23() {
 }
 
 #[tokio::test]
+async fn a_body_that_announces_too_much_is_refused_before_it_comes() {
+    let server = serve(router(), Limits::default()).await;
+    let head = "POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 99999999999\r\n\r\n";
+    let mut wire = Wire::open(server.address).await;
+    wire.send(head).await;
+    let answer = wire.answer().await.unwrap();
+    assert_eq!((answer.status, answer.code().as_str(), answer.header("connection")), (413, "body-too-large", Some("close")));
+}
+
+#[tokio::test]
 async fn beyond_the_limit_a_connection_is_told_so_and_places_come_back_ls_23() {
     let limits = Limits { connections: 2, ..Limits::default() };
     let server = serve(router(), limits).await;
