@@ -44,23 +44,26 @@ struct Inner {
     providers: Address<ProvidersMessage>,
 }
 
-/// `/readyz?verbose` (operator.md §12).
+/// `/readyz?verbose` (operator.md §12); without `verbose` there is `status` alone.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Readiness {
     /// `ready`, `notReady` or `stopping`.
     #[schema(value_type = String)]
     pub status: &'static str,
     /// `leader`, `follower` or `standalone`.
-    #[schema(value_type = String)]
+    #[schema(value_type = String, required = false)]
     pub role: &'static str,
     /// Of this build.
-    #[schema(value_type = String)]
+    #[schema(value_type = String, required = false)]
     pub version: &'static str,
     /// Which operator this is.
+    #[schema(required = false)]
     pub installation: String,
     /// Whether leases survive the end of the process.
+    #[schema(required = false)]
     pub durable: bool,
     /// What it consists of.
+    #[schema(required = false)]
     pub parts: Vec<Part>,
 }
 
