@@ -12,12 +12,17 @@
 )]
 
 mod architecture;
+mod bad_input;
 mod crash;
 mod demo;
 mod files;
+mod guard;
+mod leases;
 mod lifecycle;
 mod live;
 mod scale;
+mod secrets;
 mod supervision;
 mod support;
+mod third_party;
 mod traces;

@@ -118,10 +118,13 @@ impl Authority {
     pub fn new() -> Self {
         let ca_key = rcgen::KeyPair::generate().unwrap();
         let mut ca = rcgen::CertificateParams::new(Vec::new()).unwrap();
+        // Names of their own: to OpenSSL a certificate with its issuer's name is a self-signed one.
+        ca.distinguished_name.push(rcgen::DnType::CommonName, "an authority of the tests");
         ca.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
         let ca_cert = ca.self_signed(&ca_key).unwrap();
         let key = rcgen::KeyPair::generate().unwrap();
-        let leaf = rcgen::CertificateParams::new(vec!["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
+        let mut leaf = rcgen::CertificateParams::new(vec!["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
+        leaf.distinguished_name.push(rcgen::DnType::CommonName, "localhost");
         let issuer = rcgen::Issuer::new(ca, ca_key);
         let cert = leaf.signed_by(&key, &issuer).unwrap();
         Self { pem: ca_cert.pem(), chain: cert.der().clone(), key: key.serialize_der() }

@@ -85,13 +85,12 @@ pub async fn tinyproxy(password: Option<&str>, connect_ports: &[u16]) -> ThirdPa
     let auth = password.map(|p| format!("BasicAuth crawler {p}\n")).unwrap_or_default();
     let connect: String = connect_ports.iter().map(|p| format!("ConnectPort {p}\n")).collect();
     let file = dir.path().join("tinyproxy.conf");
-    std::fs::write(&file, format!("Port {port}\nListen 127.0.0.1\nTimeout 60\nMaxClients 2000\nAllow 127.0.0.1\nLogLevel Critical\n{auth}{connect}"))
-        .unwrap();
-    let child = Command::new(TINYPROXY)
-        .args(["-d", "-c", file.to_str().unwrap()])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
+    std::fs::write(
+        &file,
+        format!("Port {port}\nListen 127.0.0.1\nTimeout 60\nMaxClients 2000\nAllow 127.0.0.1\nLogLevel Critical\n{auth}{connect}"),
+    )
+    .unwrap();
+    let child =
+        Command::new(TINYPROXY).args(["-d", "-c", file.to_str().unwrap()]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     up(port, child, dir).await
 }
