@@ -1,12 +1,18 @@
 //! The suite proves itself: the reference backend passes all of it in each of its styles, and each mutant of it fails the
 //! test named for the rule it breaks (PC-91). The mutant of OP-28 is not a backend's: it is in the proxy's own suite.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "helpers of tests are tests, and `--nocapture` shows the report"
+)]
+
 use std::collections::BTreeSet;
 
 use egress_provider::conformance::{self, Report};
 use egress_provider::reference::{Mutation, ReferenceFixture, Style};
 
-#[expect(clippy::print_stdout, reason = "`--nocapture` shows the report")]
 fn show(report: &Report) {
     println!("{report}");
 }
@@ -47,6 +53,15 @@ fn every_contract_test_has_a_mutant() {
     let with: BTreeSet<_> = Mutation::ALL.iter().map(|mutation| mutation.caught_by()).collect();
     let without: Vec<_> = conformance::statements().map(|(id, _)| id).filter(|id| !with.contains(id)).collect();
     assert!(without.is_empty(), "no mutant for {without:?}");
+}
+
+#[test]
+fn the_authors_guide_lists_every_test() {
+    let guide = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/provider-contract.md");
+    let guide = std::fs::read_to_string(guide).unwrap();
+    for (id, says) in conformance::statements() {
+        assert!(guide.contains(&format!("| {id} | {says} |\n")), "{id}: {says}");
+    }
 }
 
 mod callers {
