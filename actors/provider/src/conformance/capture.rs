@@ -84,6 +84,9 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Ear {
 impl Capture {
     /// Listens on this thread until the guard is dropped.
     pub(super) fn listen(&self) -> tracing::subscriber::DefaultGuard {
+        // While only one subscriber exists, `tracing` asks the current thread's whether a call site is of interest, and a thread
+        // that has none would switch it off for all. So everybody has one; if another is there, it is as good.
+        let _ = tracing::subscriber::set_global_default(Registry::default());
         tracing::subscriber::set_default(Registry::default().with(Ear(self.clone())))
     }
 

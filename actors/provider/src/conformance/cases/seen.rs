@@ -41,17 +41,14 @@ pub(super) async fn errors(t: &Trial) -> Verdict {
 
 pub(super) async fn spans(t: &Trial) -> Verdict {
     let door = t.provider().await?;
-    let calls = t.world.calls()?.len();
+    // What the backend does when it starts is below no operation.
+    tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+    let calls = t.part("counted at the seam", t.world.calls()).map(|calls| calls.len());
     let heard = t.capture.now();
     let made = t.made(&door, "spans").await?;
     ok(door.get(&made).await, "get")?;
     ok(door.list().await, "list")?;
     t.gone(&door, &made).await?;
-    let mut expected: BTreeMap<String, usize> = BTreeMap::new();
-    for call in t.world.calls()?.into_iter().skip(calls) {
-        *expected.entry(call).or_default() += 1;
-    }
-    ensure!(!expected.is_empty(), "the seam was not called");
     let (spans, lines) = t.capture.since(heard);
     let prefix = format!("{}.", t.type_name);
     let (mut spanned, mut logged): (BTreeMap<String, usize>, BTreeMap<String, usize>) = Default::default();
@@ -65,8 +62,15 @@ pub(super) async fn spans(t: &Trial) -> Verdict {
             *logged.entry(call.clone()).or_default() += 1;
         }
     }
-    ensure!(spanned == expected, "calls {expected:?}, but spans {spanned:?}");
-    ensure!(logged == expected, "calls {expected:?}, but DEBUG lines {logged:?}");
+    ensure!(spanned == logged, "spans {spanned:?}, but DEBUG lines {logged:?}");
+    ensure!(!spanned.is_empty(), "no span of the seam");
+    let mut expected: BTreeMap<String, usize> = BTreeMap::new();
+    if let Some(calls) = calls {
+        for call in t.world.calls()?.into_iter().skip(calls) {
+            *expected.entry(call).or_default() += 1;
+        }
+        ensure!(spanned == expected, "calls {expected:?}, but spans and DEBUG lines {spanned:?}");
+    }
     let loud = lines.iter().find(|line| line.level == Level::INFO);
     ensure!(loud.is_none(), "PC-87: a provider writes at INFO: {loud:?}");
     Ok(())

@@ -62,6 +62,9 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Heard {
 impl Heard {
     fn listen() -> (Self, tracing::subscriber::DefaultGuard) {
         let heard = Self::default();
+        // While only one subscriber exists, `tracing` asks the current thread's whether a call site is of interest, and a test
+        // that has none would switch it off for all.
+        let _ = tracing::subscriber::set_global_default(tracing_subscriber::registry());
         let guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(heard.clone()));
         (heard, guard)
     }
