@@ -28,6 +28,7 @@ const SILENT: u8 = 3;
 enum Told {
     Probed(ProbeReport),
     CheckUrl(Suspicion),
+    EgressShared(ObjectKey),
 }
 
 type Tells = UnboundedSender<(ObjectKey, Told)>;
@@ -56,6 +57,7 @@ impl Actor for FakeProxy {
         let told = match message {
             ProxyMessage::Probed { report } => Told::Probed(report),
             ProxyMessage::CheckUrl { suspicion } => Told::CheckUrl(suspicion),
+            ProxyMessage::EgressShared { other, .. } => Told::EgressShared(other),
             _ => {
                 ctx.stop_child(&prober::actor_id(&self.key));
                 return Ok(());
@@ -342,6 +344,7 @@ async fn a_check_url_that_fails_for_everyone_condemns_nobody() {
             }
             (_, Told::CheckUrl(cleared)) => panic!("{cleared:?}"),
             (_, Told::Probed(report)) => fell += u32::from(report.flipped),
+            (of, Told::EgressShared(other)) => panic!("{of} and {other} share nothing"),
         }
     }
     speakers.sort();
@@ -366,7 +369,7 @@ async fn a_check_url_that_fails_for_everyone_condemns_nobody() {
 
 /// HE-7: two proxies of one provider behind one address are counted, until one of them ends.
 #[tokio::test(start_paused = true)]
-async fn a_shared_egress_address_is_counted() {
+async fn a_shared_egress_address_is_counted_and_told() {
     let peer = crate::zoo::script("HTTP/1.1 200 OK\r\n\r\n198.51.100.7").await;
     let port = peer.port;
     let mut bed = Bed::with(|_| {
@@ -387,6 +390,12 @@ async fn a_shared_egress_address_is_counted() {
     while shared(&bed) != Some(2) {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
+    let told = loop {
+        if let (of, Told::EgressShared(other)) = bed.next().await {
+            break (of, other);
+        }
+    };
+    assert!(told == (key(1), key(2)) || told == (key(2), key(1)), "{told:?}");
     bed.system.address(&key(1).actor_id()).send(ProxyMessage::ProbeNow).unwrap();
     while shared(&bed) != Some(0) {
         tokio::time::sleep(Duration::from_millis(1)).await;
