@@ -154,8 +154,8 @@ async fn a_reconcile_its_provider_call_and_its_backend_calls_are_one_trace_and_l
     let parent = |span: &Span| by_id.get(span.parent.as_str()).map(|parent| parent.name.as_str());
     for span in &spans {
         let expected: Option<&[&str]> = match span.name.as_str() {
-            "proxy.reconcile" | "health.probe" => Some(&[]),
-            name if name.starts_with("provider.") => Some(&["proxy.reconcile"]),
+            "proxy.reconcile" | "health.probe" | "gc.sweep" | "providerhealth.check" => Some(&[]),
+            name if name.starts_with("provider.") => Some(&["proxy.reconcile", "gc.sweep"]),
             name if name.starts_with("local.") => Some(&["provider.create", "provider.get", "provider.delete", "provider.list"]),
             name if name.contains(" /v1/") => None,
             other => panic!("a span nobody asked for: {other}"),
