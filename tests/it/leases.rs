@@ -170,7 +170,7 @@ async fn forty_at_once_on_six_places_are_six_grants_and_every_refusal_adds_up_ls
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_hundred_at_once_on_one_place_are_one_grant_m17() {
     let pool = Pool::new(&[("default/only", 1)], Pace::Steady).await;
-    for _ in 0..rounds(2, 1000) {
+    for _ in 0..rounds(2, 50) {
         let answers = at_once(pool.api(), 200, &json!({"selector": {"name": "only"}})).await;
         let granted: Vec<String> = answers.iter().filter(|answer| answer.status == 201).map(|answer| id(&answer.json())).collect();
         assert_eq!(granted.len(), 1);

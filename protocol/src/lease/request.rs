@@ -241,7 +241,7 @@ fn read_attributes(fields: &mut Fields) -> Vec<SelectorAttribute> {
         attributes.push(attribute(key.into(), values));
     }
     if attributes.len() > MAX_ATTRIBUTES {
-        fields.fault("", &format!("must have at most {MAX_ATTRIBUTES} entries"));
+        fields.fault_of_all(&format!("must have at most {MAX_ATTRIBUTES} entries"));
     }
     attributes.sort_unstable_by(|a, b| a.key.cmp(&b.key));
     attributes

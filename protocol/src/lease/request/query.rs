@@ -129,7 +129,9 @@ impl Reader {
     }
 
     fn fault(&mut self, name: &str, message: impl Into<String>) {
-        self.faults.push(FieldError::new(excerpt(name), message));
+        // A parameter without a name is shown as `?`.
+        let field = if name.is_empty() { "?".to_owned() } else { excerpt(name) };
+        self.faults.push(FieldError::new(field, message));
     }
 
     /// The new value, or a fault when there is one already or it cannot be read.

@@ -96,6 +96,17 @@ fn a_list_of_other_things_than_texts_is_not_called_empty() {
 }
 
 #[test]
+fn a_field_without_a_name_is_named_all_the_same() {
+    let of = |found: Vec<(String, String)>| found.into_iter().map(|(field, _)| field).collect::<Vec<_>>();
+    assert_eq!(
+        of(faults(parse_grant(br#"{"": 1, "selector": {"": 1, "attributes": {"": 7}}}"#))),
+        [r#"selector.attributes."""#, r#"selector."""#, r#""""#]
+    );
+    assert_eq!(of(faults(parse_proxy_query("=x"))), ["?"]);
+    assert_eq!(of(faults(parse_lease_query("=x"))), ["?"]);
+}
+
+#[test]
 fn values_are_counted_as_they_were_given() {
     let body = |count: usize| format!(r#"{{"selector": {{"attributes": {{"a": [{}]}}}}}}"#, vec![r#""x""#; count].join(","));
     assert!(parse_grant(body(100).as_bytes()).is_ok());

@@ -105,18 +105,21 @@ impl Fields {
         this
     }
 
+    /// A field without a name is shown as `""`.
     fn path_of(&self, field: &str) -> String {
-        match (self.path.is_empty(), field.is_empty()) {
-            (true, _) => super::excerpt(field),
-            (false, true) => self.path.clone(),
-            (false, false) => format!("{}.{}", self.path, super::excerpt(field)),
-        }
+        let name = if field.is_empty() { "\"\"".to_owned() } else { super::excerpt(field) };
+        if self.path.is_empty() { name } else { format!("{}.{name}", self.path) }
     }
 
-    /// Records a fault of a field (`""`: of the object itself).
+    /// Records a fault of a field.
     pub(super) fn fault(&mut self, field: &str, message: &str) {
         let path = self.path_of(field);
         self.faults.push(FieldError::new(path, message));
+    }
+
+    /// Records a fault of the object itself.
+    pub(super) fn fault_of_all(&mut self, message: &str) {
+        self.faults.push(FieldError::new(self.path.clone(), message));
     }
 
     /// Takes a field that has a value.
