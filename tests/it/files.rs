@@ -46,7 +46,9 @@ async fn nothing_changes(lab: &Lab, operator: &Operator, before: &Life, what: &s
         () = watch => {}
         () = change => {}
     }
-    assert_eq!(life(lab, operator), *before, "{what}");
+    if life(lab, operator) != *before {
+        assert_eq!(life(lab, operator), *before, "{what}");
+    }
     for name in ["px-1", "px-2"] {
         assert_eq!(operator.api.get(&format!("/v1/proxies/default/{name}")).await.json()["phase"], "Ready", "{what}");
     }
