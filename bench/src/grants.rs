@@ -23,7 +23,8 @@ const TTL: &str = "1s";
 /// Until a server has expired what the last slice left.
 const SETTLE: Duration = Duration::from_millis(1300);
 const PLACES: u32 = 400_000;
-/// Seconds of load before the first slice: until a server remembers as many ended leases as it ever does.
+/// Seconds of load before the first slice: selectors have their index, proxies were granted before, and ended leases are
+/// remembered.
 const WARM_UP: u32 = 8;
 
 #[derive(Debug)]
@@ -145,7 +146,7 @@ fn between_fleets(rounds: u32, scripts: &Scripts) -> Outcome<Table> {
         progress(what);
         let script = scripts.add(&format!("fleet-{n}"), &load::grants(&wish.bodies(TTL)))?;
         for server in servers {
-            load::run(&script, server.address, 64, if n == 0 { WARM_UP } else { 1 })?;
+            load::run(&script, server.address, 64, WARM_UP)?;
         }
         let (slices, no) = slices(rounds, &servers, &script, 64)?;
         refused += no;
