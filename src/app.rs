@@ -237,17 +237,13 @@ fn book_settings(settings: &StandaloneSettings) -> BookSettings {
 }
 
 fn machine_settings(settings: &StandaloneSettings) -> egress_proxy::Settings {
-    use egress_config::cli::Share;
     egress_proxy::Settings {
         poll_provisioning: settings.polls.provisioning,
         poll_deletion: settings.polls.deletion,
         poll_drift: settings.polls.drift,
         quota_retry: settings.polls.quota_retry,
         backoff_max: settings.polls.backoff_max,
-        max_unavailable: match settings.max_unavailable {
-            Share::Percent(percent) => egress_proxy::Share::Percent(percent),
-            Share::Count(count) => egress_proxy::Share::Count(count),
-        },
+        max_unavailable: settings.max_unavailable,
         ..egress_proxy::Settings::default()
     }
 }

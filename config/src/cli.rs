@@ -25,7 +25,7 @@ use crate::telemetry;
 pub use check::CheckSettings;
 pub use get::{GetKind, GetOutput, GetSettings};
 pub use settings::{
-    BindAddress, CheckRounds, GcSettings, LeaseSettings, LogFormat, Objects, PollSettings, Share, StandaloneSettings, TokenSource,
+    BindAddress, CheckRounds, GcSettings, LeaseSettings, LogFormat, Objects, PollSettings, StandaloneSettings, TokenSource,
 };
 
 /// The variable with the discovery API's token; also what `get` presents without `--token-file`.

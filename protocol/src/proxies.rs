@@ -9,6 +9,36 @@ use crate::object::ProxyObject;
 /// The id of the directory's actor.
 pub const ACTOR_ID: &str = "proxies";
 
+/// Some of many (`--max-unavailable`): a share, or a count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Share {
+    /// Of a hundred, rounded down, at least one.
+    Percent(u8),
+    /// That many, at least one.
+    Count(u32),
+}
+
+impl Share {
+    /// How many of `total` that are; at least one.
+    pub fn of(self, total: usize) -> usize {
+        match self {
+            Self::Percent(percent) => total.saturating_mul(usize::from(percent)) / 100,
+            Self::Count(count) => usize::try_from(count).unwrap_or(usize::MAX),
+        }
+        .max(1)
+    }
+
+    /// Reads `1%`–`100%`, or a count of at least 1.
+    pub fn parse(text: &str) -> Option<Self> {
+        let digits = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
+        match text.strip_suffix('%') {
+            Some(percent) if digits(percent) => percent.parse().ok().filter(|n| (1..=100).contains(n)).map(Self::Percent),
+            None if digits(text) => text.parse().ok().filter(|n| *n >= 1).map(Self::Count),
+            Some(_) | None => None,
+        }
+    }
+}
+
 /// The targets of a provider, each with whether it is ready.
 pub type TargetsReady = Arc<[(Arc<str>, bool)]>;
 

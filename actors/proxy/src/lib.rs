@@ -16,4 +16,3 @@ mod status;
 pub use actor::{ProberFactory, ProxyActor, ProxyArgs, ProxyInternal};
 pub use directory::{Directory, DirectoryArgs, DirectoryInternal};
 pub use machine::Settings;
-pub use rollout::Share;

@@ -8,26 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use egress_protocol::ObjectKey;
-
-/// `--max-unavailable`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Share {
-    /// Of the group, rounded down, at least one.
-    Percent(u8),
-    /// That many, at least one.
-    Count(u32),
-}
-
-impl Share {
-    /// How many of a group.
-    pub fn of(self, members: usize) -> usize {
-        match self {
-            Self::Percent(percent) => members.saturating_mul(usize::from(percent)) / 100,
-            Self::Count(count) => usize::try_from(count).unwrap_or(usize::MAX),
-        }
-        .max(1)
-    }
-}
+use egress_protocol::proxies::Share;
 
 /// Why a proxy asks for a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

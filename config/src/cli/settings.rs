@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use egress_protocol::InstallationId;
 use egress_protocol::net::AllowList;
+use egress_protocol::proxies::Share;
 
 use crate::providers::ProvidersConfig;
 use crate::telemetry::TelemetrySettings;
@@ -139,34 +140,6 @@ pub struct CheckRounds {
     pub interval: Duration,
     /// `--provider-check-timeout`, or what stands for 0; never zero.
     pub timeout: Duration,
-}
-
-/// Some of many: a share, or a count.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Share {
-    /// 1–100 of a hundred, rounded down, at least 1.
-    Percent(u8),
-    /// That many, at least 1.
-    Count(u32),
-}
-
-impl Share {
-    /// How many of `total` that are; at least 1.
-    pub fn of(self, total: usize) -> usize {
-        match self {
-            Self::Percent(percent) => (total.saturating_mul(usize::from(percent)) / 100).max(1),
-            Self::Count(count) => usize::try_from(count).unwrap_or(usize::MAX).max(1),
-        }
-    }
-
-    pub(super) fn parse(text: &str) -> Option<Self> {
-        let digits = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
-        match text.strip_suffix('%') {
-            Some(percent) if digits(percent) => percent.parse().ok().filter(|n| (1..=100).contains(n)).map(Self::Percent),
-            None if digits(text) => text.parse().ok().filter(|n| *n >= 1).map(Self::Count),
-            Some(_) | None => None,
-        }
-    }
 }
 
 /// The form of the log's lines.

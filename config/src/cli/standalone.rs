@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use egress_protocol::InstallationId;
 use egress_protocol::net::AllowList;
+use egress_protocol::proxies::Share;
 use egress_protocol::resource::grammar;
 
 use super::TOKEN_VARIABLE;
 use super::check;
 use super::faults::Faults;
 use super::raw;
-use super::settings::{BindAddress, GcSettings, LeaseSettings, LogFormat, Objects, PollSettings, Share, StandaloneSettings, TokenSource};
+use super::settings::{BindAddress, GcSettings, LeaseSettings, LogFormat, Objects, PollSettings, StandaloneSettings, TokenSource};
 use crate::providers::{self, ProvidersConfig};
 use crate::telemetry::TelemetrySettings;
 use crate::tokens::{self, Tokens};

@@ -2,6 +2,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;
 
+use egress_protocol::proxies::Share;
+
 use super::*;
 
 /// The command of a line of arguments and some variables.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::rollout::Share;
+use egress_protocol::proxies::Share;
 
 /// The intervals and limits of reconciling. Flags of OP-27 set the first seven.
 #[derive(Debug, Clone, PartialEq)]
