@@ -4,6 +4,7 @@
 //! - [`object`]: a `Proxy` as the source hands it over, with its Secrets resolved
 //! - [`provider`]: the provider contract (requests, instances, error classes)
 //! - [`lease`]: request and response types of the HTTP API, and what the broker and its journal are told
+//! - [`leadership`]: the fence, and what a replica knows of the leader
 //! - [`source`], [`proxies`], [`proxy`], [`prober`], [`judge`], [`monitor`]: the messages of each actor
 //! - [`metrics`]: every metric family, named once
 //! - [`net`]: classes of addresses and the lists that make exceptions
@@ -14,6 +15,7 @@
 
 pub mod ids;
 pub mod judge;
+pub mod leadership;
 pub mod lease;
 pub mod message;
 pub mod metrics;

@@ -9,6 +9,7 @@ use egress_backend_local::{Faults, Limits, LocalBackend, LocalConfig, Outside};
 use egress_config::cli::StandaloneSettings;
 use egress_config::providers::{FaultKnobs, LocalBlock, ProviderBlock, ProviderEntry, ProvidersConfig};
 use egress_protocol::InstallationId;
+use egress_protocol::leadership::Fence;
 use egress_protocol::net::AllowList;
 use egress_protocol::provider::Settings;
 use egress_provider::{Backend, BuildBackend, MakeEntries, ProviderArgs, ProvidersArgs};
@@ -60,7 +61,7 @@ fn made(entry: &ProviderEntry, around: &Surroundings) -> egress_provider::Provid
     let settings = settings(entry, around);
     let (entry, around) = (entry.clone(), around.clone());
     let build: BuildBackend = Arc::new(move || Ok(backend(&entry, &around)));
-    let args = ProviderArgs { name, max_concurrent_creates, stop_grace: STOP_GRACE, build };
+    let args = ProviderArgs { name, max_concurrent_creates, stop_grace: STOP_GRACE, fence: Fence::open(), build };
     egress_provider::ProviderEntry { type_, fingerprint, foundation, settings, args }
 }
 

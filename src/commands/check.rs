@@ -45,7 +45,12 @@ async fn round(backends: Vec<(Arc<str>, &'static str, Arc<dyn Backend>)>, timeou
     let mut asked = Vec::new();
     for (name, type_, backend) in backends {
         let cancel = CancellationToken::new();
-        let call = Call { cancel: cancel.clone(), deadline: began + timeout, progress: Progress::default() };
+        let call = Call {
+            cancel: cancel.clone(),
+            deadline: began + timeout,
+            progress: Progress::default(),
+            fence: egress_protocol::leadership::Fence::open(),
+        };
         let handle = checks.spawn(async move {
             let check = async { Some(backend.check(&call)?.await) };
             tokio::pin!(check);

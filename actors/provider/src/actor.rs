@@ -12,6 +12,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use egress_protocol::leadership::Fence;
 use egress_protocol::message::{Message, Reply};
 use egress_protocol::metrics::ProviderRequest;
 use egress_protocol::provider::{
@@ -39,6 +40,8 @@ pub struct ProviderArgs {
     pub max_concurrent_creates: usize,
     /// How long running traffic may end on an orderly stop (OP-5).
     pub stop_grace: Duration,
+    /// Closed: no call starts (SV-4).
+    pub fence: Fence,
     /// Makes the backend.
     pub build: BuildBackend,
 }
@@ -54,6 +57,7 @@ pub struct ProviderActor {
     name: Arc<str>,
     backend: Arc<dyn Backend>,
     stop_grace: Duration,
+    fence: Fence,
     queue: Queue,
     calls: HashMap<CallId, Pending>,
     next: CallId,
@@ -126,6 +130,7 @@ impl Actor for ProviderActor {
             name: args.name,
             backend,
             stop_grace: args.stop_grace,
+            fence: args.fence,
             queue: Queue::new(Limits::with_creates(args.max_concurrent_creates.max(1))),
             calls: HashMap::new(),
             next: 0,
@@ -223,7 +228,7 @@ impl ProviderActor {
             location: ticket.slot.as_ref().map(|(location, _)| location.clone()),
             waiter: Some(waiter),
             job: Some(job),
-            call: Call { cancel: ctx.cancelled().child_token(), deadline, progress: call.progress },
+            call: Call { cancel: ctx.cancelled().child_token(), deadline, progress: call.progress, fence: self.fence.clone() },
             span: span(op, &self.name, &about, &call.span),
             about,
             received,
@@ -250,12 +255,19 @@ impl ProviderActor {
         }
     }
 
-    /// Runs a call that has its name and its slot.
+    /// Runs a call that has its name and its slot, unless leadership ended while it waited.
     fn run(&mut self, ctx: &Context<Self>, id: CallId) {
         let Some(pending) = self.calls.get_mut(&id) else { return };
         let Some(job) = pending.job.take() else { return };
         let (backend, call) = (Arc::clone(&self.backend), pending.call.clone());
-        let work = async move { ProviderInternal::Ended(CallEnd(id, job.run(backend, call).await)) }.instrument(pending.span.clone());
+        let work = async move {
+            let outcome = match call.fence.check() {
+                Ok(()) => job.run(backend, call).await,
+                Err(fenced) => Outcome::Failed(fenced.into()),
+            };
+            ProviderInternal::Ended(CallEnd(id, outcome))
+        }
+        .instrument(pending.span.clone());
         pending.work = Some(ctx.spawn_catching(work, move |panic| {
             ProviderInternal::Ended(CallEnd(id, Outcome::Failed(BackendError::transient(format!("the backend panicked: {panic}")))))
         }));
@@ -350,7 +362,7 @@ impl ProviderActor {
         let backend = Arc::clone(&self.backend);
         let cancel = ctx.cancelled().child_token();
         let deadline = Instant::now() + call.deadline;
-        let seen = Call { cancel: cancel.clone(), deadline, progress: call.progress };
+        let seen = Call { cancel: cancel.clone(), deadline, progress: call.progress, fence: self.fence.clone() };
         let work = async move {
             let overdue = async {
                 due(call.cancel, deadline).await;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use egress_protocol::InstanceId;
+use egress_protocol::leadership::Fence;
 use egress_protocol::provider::{
     CreateRequest, DeleteOutcome, ErrorClass, Instance, InstanceKey, ListResult, Progress, Settings, TargetVerdict,
 };
@@ -104,6 +105,8 @@ pub struct Call {
     pub deadline: tokio::time::Instant,
     /// The latest word on it (PC-98).
     pub progress: Progress,
+    /// Checked right before each request is sent; when it is closed the call ends as Transient (SV-4).
+    pub fence: Fence,
 }
 
 /// A failed backend call. The actor adds operation and configured name. It is no [`std::error::Error`] itself, so that `?`

@@ -106,6 +106,7 @@ mod callers {
                 name: "cloud".into(),
                 max_concurrent_creates: 4,
                 stop_grace: Duration::ZERO,
+                fence: egress_protocol::leadership::Fence::open(),
                 build: Arc::new(move || Ok(Arc::new(ReferenceBackend::new(cloud.clone(), config.clone())))),
             };
             let system = System::new(clock, Metrics::default().shared());

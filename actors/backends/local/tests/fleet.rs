@@ -66,8 +66,12 @@ async fn a_thousand_proxies_carry_a_thousand_tunnels_in_steady_memory() {
     config.listen = vec![format!("127.{second}.192.0/20").parse().unwrap()];
     config.allowed_targets = AllowList::parse(&["127.0.0.1"]).unwrap();
     let backend = LocalBackend::new(config, Outside::system(Clock::starting_at(Timestamp::from_millis(0))));
-    let call =
-        Call { cancel: Default::default(), deadline: tokio::time::Instant::now() + Duration::from_secs(60), progress: Progress::default() };
+    let call = Call {
+        cancel: Default::default(),
+        deadline: tokio::time::Instant::now() + Duration::from_secs(60),
+        progress: Progress::default(),
+        fence: egress_protocol::leadership::Fence::open(),
+    };
     let mut proxies = Vec::new();
     for n in 0..PROXIES {
         let uid = Uid::new(n.to_string());

@@ -112,6 +112,7 @@ impl Trial {
             name: ENTRY.into(),
             max_concurrent_creates: 4,
             stop_grace: Duration::ZERO,
+            fence: egress_protocol::leadership::Fence::open(),
             build: Arc::new(move || Ok(Arc::clone(&backend))),
         };
         let id = provider::actor_id(ENTRY);
@@ -209,7 +210,12 @@ pub(super) fn key(request: &CreateRequest, id: Option<InstanceId>) -> InstanceKe
 
 /// A call that nobody cancels, for the backend itself.
 pub(super) fn call(op: Op, cancel: CancellationToken) -> Call {
-    Call { cancel, deadline: tokio::time::Instant::now() + op.deadline(), progress: provider::Progress::default() }
+    Call {
+        cancel,
+        deadline: tokio::time::Instant::now() + op.deadline(),
+        progress: provider::Progress::default(),
+        fence: egress_protocol::leadership::Fence::open(),
+    }
 }
 
 /// A way to ask a provider.

@@ -56,6 +56,7 @@ mod tests {
                 name: name.into(),
                 max_concurrent_creates: 4,
                 stop_grace: Duration::ZERO,
+                fence: egress_protocol::leadership::Fence::open(),
                 build: Arc::new(|| Err(Failure("never built".to_owned()))),
             },
         }

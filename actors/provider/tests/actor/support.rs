@@ -218,7 +218,13 @@ fn scripted(name: &str, fingerprint: &str, foundation: &str, build: BuildBackend
         fingerprint: fingerprint.to_owned(),
         foundation: foundation.to_owned(),
         settings: Arc::new(fingerprint.to_owned()),
-        args: ProviderArgs { name: name.into(), max_concurrent_creates: 4, stop_grace: Duration::ZERO, build },
+        args: ProviderArgs {
+            name: name.into(),
+            max_concurrent_creates: 4,
+            stop_grace: Duration::ZERO,
+            fence: egress_protocol::leadership::Fence::open(),
+            build,
+        },
     }
 }
 

@@ -118,7 +118,12 @@ pub(super) fn key(uid: &str) -> InstanceKey {
 
 pub(super) fn call() -> Call {
     let context = CallContext::new(Op::Get, CancellationToken::new());
-    Call { cancel: context.cancel, deadline: tokio::time::Instant::now() + context.deadline, progress: context.progress }
+    Call {
+        cancel: context.cancel,
+        deadline: tokio::time::Instant::now() + context.deadline,
+        progress: context.progress,
+        fence: egress_protocol::leadership::Fence::open(),
+    }
 }
 
 /// The contract without the ceremony.

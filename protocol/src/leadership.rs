@@ -1,0 +1,172 @@
+//! Who acts (SV-4): the fence that every backend request and every write to the API checks, and what each replica knows
+//! of the leader.
+//!
+//! What must stay true: a fence is opened by its holder only, up to an instant of the monotonic clock; when that instant
+//! has passed nothing needs to run for it to be closed, so that a process that was frozen finds it so when it wakes.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arc_swap::ArcSwap;
+use tokio::time::{Duration, Instant};
+
+/// The id of the actor that holds the Lease.
+pub const ACTOR_ID: &str = "leadership";
+/// The id of the branch that only a leader runs.
+pub const BRANCH_ID: &str = "leader";
+
+const CLOSED: u64 = 0;
+const OPEN: u64 = u64::MAX;
+
+/// The instant until which this process may act. Cheap to clone; all clones are one.
+#[derive(Clone)]
+pub struct Fence {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    base: Instant,
+    /// Nanoseconds after `base`; [`CLOSED`] is never, [`OPEN`] always.
+    until: AtomicU64,
+}
+
+/// Leadership does not hold: nothing may be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("this replica does not hold the leadership now: nothing is sent (SV-4)")]
+pub struct Fenced;
+
+impl Fence {
+    /// For a process without rivals: standalone, or `run` without leader election.
+    pub fn open() -> Self {
+        Self::with(OPEN)
+    }
+
+    /// Until the first [`Fence::extend`].
+    pub fn closed() -> Self {
+        Self::with(CLOSED)
+    }
+
+    fn with(until: u64) -> Self {
+        Self { inner: Arc::new(Inner { base: Instant::now(), until: AtomicU64::new(until) }) }
+    }
+
+    /// Whether something may be sent now. Ask right before it is sent.
+    pub fn check(&self) -> Result<(), Fenced> {
+        match self.inner.until.load(Ordering::Acquire) {
+            OPEN => Ok(()),
+            until if self.nanos(Instant::now()) < until => Ok(()),
+            _ => Err(Fenced),
+        }
+    }
+
+    /// Whether leadership holds now.
+    pub fn holds(&self) -> bool {
+        self.check().is_ok()
+    }
+
+    /// Leadership holds until that instant, whatever was said before.
+    pub fn extend(&self, until: Instant) {
+        self.inner.until.store(self.nanos(until).clamp(CLOSED + 1, OPEN - 1), Ordering::Release);
+    }
+
+    /// Leadership was lost or given up.
+    pub fn close(&self) {
+        self.inner.until.store(CLOSED, Ordering::Release);
+    }
+
+    /// How long it still holds; `None`: for ever.
+    pub fn remaining(&self) -> Option<Duration> {
+        match self.inner.until.load(Ordering::Acquire) {
+            OPEN => None,
+            until => Some(Duration::from_nanos(until.saturating_sub(self.nanos(Instant::now())))),
+        }
+    }
+
+    fn nanos(&self, at: Instant) -> u64 {
+        u64::try_from(at.saturating_duration_since(self.inner.base).as_nanos()).unwrap_or(OPEN - 1)
+    }
+}
+
+impl Default for Fence {
+    fn default() -> Self {
+        Self::open()
+    }
+}
+
+impl fmt::Debug for Fence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fence").field("remaining", &self.remaining()).finish_non_exhaustive()
+    }
+}
+
+/// What this replica is, for those who serve HTTP.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Standing {
+    /// The only one: no cluster, or no leader election.
+    Alone,
+    /// It leads; also while it is only fenced.
+    Leader,
+    /// Another leads, or nobody does.
+    Follower {
+        /// Who holds the Lease, as seen last.
+        leader: Option<Arc<str>>,
+        /// `HOST:PORT` of the leader's discovery API, from the Lease's annotation (LS-10).
+        address: Option<Arc<str>>,
+    },
+}
+
+/// The [`Standing`] as it is now: written by `leadership`, read by whoever serves. All clones are one.
+#[derive(Clone)]
+pub struct StandingCell(Arc<ArcSwap<Standing>>);
+
+impl StandingCell {
+    /// Starting as that.
+    pub fn new(standing: Standing) -> Self {
+        Self(Arc::new(ArcSwap::from_pointee(standing)))
+    }
+
+    /// As it is now.
+    pub fn get(&self) -> Arc<Standing> {
+        self.0.load_full()
+    }
+
+    /// From now on.
+    pub fn set(&self, standing: Standing) {
+        self.0.store(Arc::new(standing));
+    }
+}
+
+impl fmt::Debug for StandingCell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("StandingCell").field(&self.get()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_fence_closes_by_itself_when_its_instant_has_passed() {
+        let fence = Fence::closed();
+        assert_eq!(fence.check(), Err(Fenced));
+        fence.extend(Instant::now() + Duration::from_secs(2));
+        assert!(fence.clone().holds(), "all clones are one");
+        tokio::time::advance(Duration::from_millis(1999)).await;
+        assert!(fence.holds());
+        tokio::time::advance(Duration::from_millis(1)).await;
+        assert_eq!(fence.check(), Err(Fenced), "the instant itself is past it");
+        fence.extend(Instant::now() + Duration::from_secs(2));
+        assert!(fence.holds(), "a leader that renews after all goes on");
+        fence.close();
+        assert!(!fence.holds());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_process_without_rivals_is_never_fenced() {
+        let fence = Fence::open();
+        tokio::time::advance(Duration::from_secs(1 << 40)).await;
+        assert_eq!((fence.check(), fence.remaining()), (Ok(()), None));
+    }
+}
