@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::ids::{ObjectKey, Uid};
 use crate::message::{Message, Reply};
+use crate::object::ProxyObject;
 use crate::resource::ProxyStatus;
 use crate::time::Timestamp;
 
@@ -84,6 +85,11 @@ pub enum SourceMessage {
         /// The set, or why it could not be read.
         reply_to: Reply<Result<LiveSet, SourceError>>,
     },
+    /// Every object as it is known now, for a replica that has nobody to ask (LS-10). Before the first full read: `None`.
+    List {
+        /// By namespace and name.
+        reply_to: Reply<Option<Vec<Arc<ProxyObject>>>>,
+    },
     /// What is not in order, for `/readyz?verbose`; answered at once.
     Faults {
         /// One line each; empty when all is well.
@@ -100,6 +106,7 @@ impl Message for SourceMessage {
             Self::Publish { .. } => "Publish",
             Self::Resend => "Resend",
             Self::LiveUids { .. } => "LiveUids",
+            Self::List { .. } => "List",
             Self::Faults { .. } => "Faults",
         }
     }

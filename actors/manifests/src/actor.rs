@@ -182,6 +182,9 @@ impl Actor for ManifestsActor {
             SourceMessage::LiveUids { reply_to } => {
                 let _gave_up = reply_to.send(Ok(self.live(ctx.now()))).is_err();
             }
+            SourceMessage::List { reply_to } => {
+                let _gave_up = reply_to.send(self.objects()).is_err();
+            }
             SourceMessage::Faults { reply_to } => {
                 let _gave_up = reply_to.send(self.all_faults(ctx.now())).is_err();
             }

@@ -27,8 +27,19 @@ impl ManifestsActor {
         if !self.synced {
             return;
         }
-        let Some(record) = self.ledger.recorded_of(key) else { return };
-        let object = Arc::new(ProxyObject {
+        let Some(object) = self.ledger.recorded_of(key).map(|record| self.object(record)) else { return };
+        if self.ledger.tell(&object) {
+            self.send(ProxiesMessage::Apply { object });
+        }
+    }
+
+    /// Every object, once the folders were understood.
+    pub(super) fn objects(&self) -> Option<Vec<Arc<ProxyObject>>> {
+        self.synced.then(|| self.ledger.recorded().map(|record| self.object(record)).collect())
+    }
+
+    fn object(&self, record: &Record) -> Arc<ProxyObject> {
+        Arc::new(ProxyObject {
             key: record.key.clone(),
             uid: record.uid.clone(),
             generation: record.generation,
@@ -40,10 +51,7 @@ impl ManifestsActor {
             suspended: !self.args.folders.contain(&record.home.folder),
             cloud_init: secrets::cloud_init(&record.spec, &record.key.namespace, &self.secrets),
             credentials: secrets::credentials(&record.spec, &record.key.namespace, &self.secrets),
-        });
-        if self.ledger.tell(&object) {
-            self.send(ProxiesMessage::Apply { object });
-        }
+        })
     }
 
     /// Tells everything; once more when the directory was down meanwhile.

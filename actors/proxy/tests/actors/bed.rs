@@ -266,6 +266,9 @@ impl Actor for Source {
                 let uids = self.0.lock().expect("no poison").objects.values().map(|object| object.uid.clone()).collect();
                 let _ = reply_to.send(Ok(LiveSet { uids: Arc::new(uids), complete: true, as_of: ctx.now() }));
             }
+            SourceMessage::List { reply_to } => {
+                let _ = reply_to.send(None);
+            }
             SourceMessage::Faults { reply_to } => {
                 let _ = reply_to.send(Vec::new());
             }
