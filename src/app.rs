@@ -5,6 +5,7 @@
 //! What must stay true: whatever can be wrong with the settings is found before the first actor starts, and is exit 2;
 //! a tree that ends by itself is exit 3; an orderly stop waits for every part and is exit 0.
 
+mod leader;
 mod listeners;
 mod open_files;
 pub(crate) mod providers;
@@ -17,11 +18,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use egress_backend_local::Observer;
-use egress_config::cli::{BindAddress, Objects, StandaloneSettings, TokenSource};
+use egress_config::cli::{BindAddress, CommonSettings, Objects, StandaloneSettings, TokenSource};
 use egress_lease::BookSettings;
 use egress_manifests::{ManifestFolders, ManifestsArgs, StateFolder};
 use egress_monitor::MonitorArgs;
 use egress_prober::{Guard, GuardPolicy, ProbeSettings};
+use egress_protocol::leadership::Fence;
 use egress_protocol::metrics::Metrics;
 use egress_protocol::{Clock, InstallationId};
 use egress_supervision::{ChildSpec, Failure, System};
@@ -37,8 +39,9 @@ use crate::http::discovery::Discovery;
 use crate::http::health::{self, Health};
 use crate::http::metrics::Exposition;
 use crate::lifecycle::Lifecycle;
+use leader::LeaderArgs;
 use listeners::Bound;
-use root::{Root, RootArgs};
+use root::{Rest, Root, RootArgs};
 
 pub use run::run;
 
@@ -122,7 +125,7 @@ impl App {
 
     /// The same on other ports.
     pub async fn start_with(settings: StandaloneSettings, ports: Ports) -> Result<Running, StartError> {
-        let installation = settings.installation.as_ref().map(InstallationId::as_str);
+        let installation = settings.common.installation.as_ref().map(InstallationId::as_str);
         let state = StateFolder::open(&settings.state, installation).map_err(StartError::settings)?;
         let installation = state.installation().clone();
         tracing::info!(state = %state.path().display(), installation = installation.as_str(), "state folder opened");
@@ -136,29 +139,30 @@ impl App {
             }
             Objects::Folders(given) => (None, ManifestFolders::open(given, &records).map_err(StartError::settings)?),
         };
-        let probes = probe_settings(&settings)?;
-        let system = System::new(ports.clock, Metrics::new(settings.per_proxy_metrics).shared());
+        let common = &settings.common;
+        let probes = probe_settings(common)?;
+        let system = System::new(ports.clock, Metrics::new(common.per_proxy_metrics).shared());
         let lifecycle = Lifecycle::default();
-        let providers = providers::of(&settings, demo.as_ref(), state.path(), &installation, &ports)
+        let providers = providers::of(common, demo.as_ref(), state.path(), &installation, &ports)
             .map_err(|faults| StartError::Settings(faults.join("\n")))?;
-        for warning in &settings.providers.warnings {
+        for warning in &common.providers.warnings {
             tracing::warn!(warning, "WARNING: providers file");
         }
         let objects = records.len().max(demo.as_ref().map_or(1, |demo| demo.proxies.len()));
-        open_files::raise(files_needed(&settings, objects));
+        open_files::raise(files_needed(common, objects));
 
-        let (http, addresses) = serve(&settings, demo, &system, &lifecycle, &installation)?;
-        let args = RootArgs {
-            http,
+        let (http, addresses) = serve(common, demo, &system, &lifecycle, &installation)?;
+        let leader = LeaderArgs {
             providers,
-            leases: book_settings(&settings),
+            leases: book_settings(common),
             installation: installation.clone(),
-            machine: machine_settings(&settings),
+            machine: machine_settings(common),
             probes,
-            source: ManifestsArgs::new(state.clone(), folders),
-            sweeper: sweeper(&settings, &installation),
-            monitor: monitor(&settings),
+            sweeper: sweeper(common, &installation),
+            monitor: monitor(common, Fence::open()),
         };
+        let rest = Rest::Standalone { source: ManifestsArgs::new(state.clone(), folders), leader };
+        let args = RootArgs { http, rest };
         system.metrics().providers_config_valid.set(1);
         let mut spec = ChildSpec::<Root>::essential("root", args);
         spec.policy.stop_timeout = STOP;
@@ -204,7 +208,7 @@ impl Running {
     }
 }
 
-fn probe_settings(settings: &StandaloneSettings) -> Result<Arc<ProbeSettings>, StartError> {
+fn probe_settings(settings: &CommonSettings) -> Result<Arc<ProbeSettings>, StartError> {
     let roots = match &settings.check_ca_file {
         None => None,
         Some(path) => Some(std::fs::read(path).map_err(|error| named("--check-ca-file", path, error))?),
@@ -227,7 +231,7 @@ fn named(flag: &str, path: &Path, error: impl std::fmt::Display) -> StartError {
     StartError::Settings(format!("{flag} {}: {error}", path.display()))
 }
 
-fn book_settings(settings: &StandaloneSettings) -> BookSettings {
+fn book_settings(settings: &CommonSettings) -> BookSettings {
     BookSettings {
         default_ttl: settings.leases.default_ttl,
         max_ttl: settings.leases.max_ttl,
@@ -236,7 +240,7 @@ fn book_settings(settings: &StandaloneSettings) -> BookSettings {
     }
 }
 
-fn machine_settings(settings: &StandaloneSettings) -> egress_proxy::Settings {
+fn machine_settings(settings: &CommonSettings) -> egress_proxy::Settings {
     egress_proxy::Settings {
         poll_provisioning: settings.polls.provisioning,
         poll_deletion: settings.polls.deletion,
@@ -249,7 +253,7 @@ fn machine_settings(settings: &StandaloneSettings) -> egress_proxy::Settings {
 }
 
 /// `None`: off.
-fn sweeper(settings: &StandaloneSettings, installation: &InstallationId) -> Option<SweeperArgs> {
+fn sweeper(settings: &CommonSettings, installation: &InstallationId) -> Option<SweeperArgs> {
     let gc = settings.gc;
     let max_deletes = usize::try_from(gc.max_deletes).unwrap_or(usize::MAX);
     let rules = Rules { installation: installation.clone(), min_age: gc.min_age, max_deletes };
@@ -257,17 +261,17 @@ fn sweeper(settings: &StandaloneSettings, installation: &InstallationId) -> Opti
 }
 
 /// `None`: off.
-fn monitor(settings: &StandaloneSettings) -> Option<MonitorArgs> {
+fn monitor(settings: &CommonSettings, fence: Fence) -> Option<MonitorArgs> {
     let checks = settings.checks;
-    (!checks.interval.is_zero()).then_some(MonitorArgs { interval: checks.interval, timeout: checks.timeout })
+    (!checks.interval.is_zero()).then_some(MonitorArgs { interval: checks.interval, timeout: checks.timeout, fence })
 }
 
-fn connections(settings: &StandaloneSettings) -> usize {
+fn connections(settings: &CommonSettings) -> usize {
     usize::try_from(settings.leases.queue_limit).unwrap_or(usize::MAX).saturating_add(CONNECTIONS)
 }
 
 /// Two files for each connection of a local proxy, one for each of ours, one for each probe, and some to live.
-fn files_needed(settings: &StandaloneSettings, objects: usize) -> u64 {
+fn files_needed(settings: &CommonSettings, objects: usize) -> u64 {
     let proxies = providers::connections(&settings.providers).saturating_mul(2).saturating_mul(objects);
     let all = connections(settings).saturating_add(proxies).saturating_add(2 * objects).saturating_add(256);
     u64::try_from(all).unwrap_or(u64::MAX)
@@ -275,7 +279,7 @@ fn files_needed(settings: &StandaloneSettings, objects: usize) -> u64 {
 
 /// Binds every listener and lays out what each serves. All addresses that cannot be had are told at once.
 fn serve(
-    settings: &StandaloneSettings,
+    settings: &CommonSettings,
     demo: Option<Demo>,
     system: &System,
     lifecycle: &Lifecycle,

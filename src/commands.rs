@@ -24,6 +24,7 @@ pub fn run(asked: Result<Command, Stop>) -> u8 {
                 complain(&stop.to_string(), stop.code)
             }
         }
+        Ok(Command::Run(_)) => complain("error: run: the composition of the cluster comes with the next commits", 2),
         Ok(Command::Standalone(settings)) => app::run(*settings),
         Ok(Command::Check(settings)) => check::run(&settings),
         Ok(Command::Crds) => tell(&egress_config::crds(), 0),

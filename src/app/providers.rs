@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use egress_backend_local::{Faults, Limits, LocalBackend, LocalConfig, Outside};
-use egress_config::cli::StandaloneSettings;
+use egress_config::cli::CommonSettings;
 use egress_config::providers::{FaultKnobs, LocalBlock, ProviderBlock, ProviderEntry, ProvidersConfig};
 use egress_protocol::InstallationId;
 use egress_protocol::leadership::Fence;
@@ -33,7 +33,7 @@ struct Surroundings {
 /// Every entry with its backend's constructor. In a demonstration the built-in entry may reach the endpoint, that address
 /// and port only.
 pub(super) fn of(
-    settings: &StandaloneSettings,
+    settings: &CommonSettings,
     demo: Option<&Demo>,
     state: &Path,
     installation: &InstallationId,

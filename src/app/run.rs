@@ -22,21 +22,21 @@ const LINGER: Duration = Duration::from_secs(1);
 
 /// Runs until it is told to stop, or until it gives up. Returns the exit code of OP-4.
 pub fn run(settings: StandaloneSettings) -> u8 {
-    let format = match settings.log_format {
+    let format = match settings.common.log_format {
         Some(LogFormat::Json) => logging::Format::Json,
         Some(LogFormat::Text) => logging::Format::Text,
         None if std::io::stderr().is_terminal() => logging::Format::Text,
         None => logging::Format::Json,
     };
-    let telemetry = Telemetry::start(&settings.telemetry);
+    let telemetry = Telemetry::start(&settings.common.telemetry);
     let exporter = telemetry.as_ref().ok().and_then(Option::as_ref);
-    if let Err(error) = logging::install(format, &settings.log_level, exporter) {
+    if let Err(error) = logging::install(format, &settings.common.log_level, exporter) {
         // There is no log to say it in.
         let _ = writeln!(std::io::stderr().lock(), "error: {error}");
         return 2;
     }
     tracing::info!(version = version::VERSION, commit = version::COMMIT, compiler = version::COMPILER, "egress-proxies-operator");
-    for warning in &settings.telemetry.warnings {
+    for warning in &settings.common.telemetry.warnings {
         tracing::warn!(warning, "WARNING: spans");
     }
     if let Err(error) = &telemetry {
@@ -57,7 +57,7 @@ pub fn run(settings: StandaloneSettings) -> u8 {
 async fn serve(settings: StandaloneSettings) -> u8 {
     let signals = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
     let (Ok(mut terminate), Ok(mut interrupt)) = signals else { return complain(3, "signals cannot be listened to") };
-    let auth = match &settings.tokens {
+    let auth = match &settings.common.tokens {
         TokenSource::Open => Auth::Open,
         TokenSource::Variable(_) => Auth::Environment,
         TokenSource::File { path, .. } => Auth::File(std::path::absolute(path).unwrap_or_else(|_| path.clone())),
