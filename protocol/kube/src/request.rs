@@ -74,7 +74,14 @@ impl Request {
         Self::new("delete", kind, http::Method::DELETE, path, JSON, Some((JSON, options)))
     }
 
-    fn new(verb: &'static str, kind: &'static str, method: http::Method, path: &str, accept: &'static str, body: Option<(&'static str, &Value)>) -> Self {
+    fn new(
+        verb: &'static str,
+        kind: &'static str,
+        method: http::Method,
+        path: &str,
+        accept: &'static str,
+        body: Option<(&'static str, &Value)>,
+    ) -> Self {
         let mut inner = http::Request::new(body.map(|(_, body)| body.to_string().into_bytes()).unwrap_or_default());
         *inner.method_mut() = method;
         // What `segment` and `with_query` make is a path and query always; the fallback is answered 404.
