@@ -92,8 +92,7 @@ The flags, one a line (OP-27). A flag that is true is given bare, which flags wi
 {{ end -}}
 --log-level={{ .Values.logLevel }}
 {{ range $flag, $value := .Values.settings -}}
-{{ if kindIs "invalid" $value -}}
-{{ else if kindIs "slice" $value -}}
+{{ if kindIs "slice" $value -}}
 {{ range $value -}}
 --{{ $flag }}={{ . }}
 {{ end -}}
