@@ -15,7 +15,10 @@ ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "charts" / "egress-proxies-operator"
 NAME = "egress-proxies-operator"
 NAMESPACE = "egress-proxies-operator-system"
-HELM = os.environ.get("HELM") or shutil.which("helm")
+# Where the test bed is; a branch without it may point elsewhere.
+BED = Path(os.environ.get("CHART_BED") or ROOT / "tests" / "bed")
+BED_BIN = Path(subprocess.run([str(BED / "build"), "--print"], capture_output=True, text=True, check=True).stdout.strip()) if (BED / "build").exists() else None
+HELM = os.environ.get("HELM") or shutil.which("helm") or (str(BED_BIN / "helm") if BED_BIN and (BED_BIN / "helm").exists() else None)
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 DEFAULTS = yaml.safe_load((CHART / "values.yaml").read_text())
 
