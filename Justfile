@@ -11,6 +11,18 @@ run:
 test *VARS:
     tests/run {{VARS}}
 
+# The chart and the Dockerfile alone (needs helm).
+test-chart:
+    tests/chart/check
+
+# `run` against the current kubeconfig. Pod addresses are not reachable from a workstation.
+run-dev *ARGS:
+    hack/run-dev {{ARGS}}
+
+# The chart as one file for kubectl: dist/install.yaml (needs helm).
+bundle:
+    hack/bundle
+
 # Format and lint.
 lint:
     cargo fmt --all --check
