@@ -4,6 +4,7 @@
 pub mod documents;
 pub mod http;
 pub mod lab;
+pub mod node;
 pub mod operator;
 pub mod origin;
 pub mod switch;

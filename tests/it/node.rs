@@ -1,0 +1,1 @@
+//! On a real node: the chart installed, Pods that really run, and what really happens to them (RE-4, K8-21 C).
