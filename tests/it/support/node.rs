@@ -5,6 +5,7 @@
 //! the whole node makes a node of its own ([`Node::of_its_own`]).
 
 pub mod image;
+pub mod release;
 pub mod watch;
 
 use std::path::{Path, PathBuf};
