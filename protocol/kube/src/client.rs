@@ -38,7 +38,8 @@ impl fmt::Debug for Link {
 /// Of one user; clones share the connection.
 #[derive(Clone)]
 pub struct ApiClient {
-    access: Access,
+    /// `None`: the link was given and stays.
+    access: Option<Access>,
     link: Arc<ArcSwapOption<Link>>,
 }
 
@@ -51,7 +52,14 @@ impl fmt::Debug for ApiClient {
 impl ApiClient {
     /// Reads and sends nothing.
     pub fn new(access: Access) -> Self {
-        Self { access, link: Arc::default() }
+        Self { access: Some(access), link: Arc::default() }
+    }
+
+    /// Over a client that somebody made, for tests with a transport of their own. Its credentials are never read again.
+    pub fn over(client: Client, server: impl Into<String>) -> Self {
+        let namespace = client.default_namespace().to_owned();
+        let link = Link { client, server: server.into(), namespace, made: Instant::now() };
+        Self { access: None, link: Arc::new(ArcSwapOption::from_pointee(link)) }
     }
 
     /// The client, made if there is none. Reads files, sends nothing.
@@ -65,13 +73,14 @@ impl ApiClient {
     /// Reads the credentials again and drops the connections, unless that was done a moment ago.
     pub async fn renew(&self) -> Result<Arc<Link>, AccessError> {
         match self.link.load_full() {
-            Some(link) if link.made.elapsed() < RENEWAL => Ok(link),
+            Some(link) if self.access.is_none() || link.made.elapsed() < RENEWAL => Ok(link),
             _ => self.make().await,
         }
     }
 
     async fn make(&self) -> Result<Arc<Link>, AccessError> {
-        let config = self.access.load().await?;
+        let access = self.access.as_ref().ok_or_else(|| AccessError("there is no other client than the one given".to_owned()))?;
+        let config = access.load().await?;
         let (server, namespace) = (config.cluster_url.to_string(), config.default_namespace.clone());
         let client = Client::try_from(config).map_err(|error| AccessError(format!("no client for {server}: {error}")))?;
         let link = Arc::new(Link { client, server, namespace, made: Instant::now() });
