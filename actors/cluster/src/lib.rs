@@ -1,6 +1,7 @@
 //! Everything of a cluster: the objects of the API server in place of manifest folders.
 //!
 //! - [`source`]: the actor `source`: Proxies and their Secrets in, status, finalizers and Events out
+//! - [`reviewer`]: the actor `metrics-reviewer`: whose token it is, and whether they may
 //! - `events`: pure: which Event is sent of what is announced
 //! - `paths`: where things are at the API server, and which of them we are about (OP-25)
 //!
@@ -9,6 +10,7 @@
 
 mod events;
 mod paths;
+pub mod reviewer;
 pub mod source;
 
 pub use paths::Scope;
