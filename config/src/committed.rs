@@ -15,7 +15,7 @@ fn path(relative: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(relative)
 }
 
-fn text(relative: &str) -> String {
+pub(crate) fn text(relative: &str) -> String {
     std::fs::read_to_string(path(relative)).unwrap_or_else(|error| panic!("{relative}: {error}"))
 }
 
@@ -93,8 +93,8 @@ fn every_sample_resolves_against_the_annotated_providers_file() {
 /// The annotated file shows every key of the block, with the defaults but for the addresses.
 #[test]
 fn the_annotated_providers_file_shows_every_key() {
-    let (file, entry) = (text("providers.yaml"), known("zz: 1"));
-    for key in entry.iter().chain(&known("local: {zz: 1}")).chain(&known("local: {faults: [{proxies: '*', zz: 1}]}")) {
+    let (file, entry) = (text("providers.yaml"), known("local", "zz: 1"));
+    for key in entry.iter().chain(&known("local", "local: {zz: 1}")).chain(&known("local", "local: {faults: [{proxies: '*', zz: 1}]}")) {
         assert!(file.contains(&format!("{key}:")), "{key}");
     }
     let ProviderBlock::Local(block) = &annotated().entries[0].block;
@@ -103,8 +103,8 @@ fn the_annotated_providers_file_shows_every_key() {
 }
 
 /// The keys a place of the providers file knows, as its refusal of an unknown one lists them.
-fn known(entry: &str) -> BTreeSet<String> {
-    let faults = providers::parse("p", format!("providers: [{{name: a, type: local, {entry}}}]").as_bytes()).unwrap_err();
+pub(crate) fn known(of_type: &str, entry: &str) -> BTreeSet<String> {
+    let faults = providers::parse("p", format!("providers: [{{name: a, type: {of_type}, {entry}}}]").as_bytes()).unwrap_err();
     let list = faults.iter().find_map(|fault| fault.reason.split_once("known are ")).unwrap().1;
     list.split(", ").map(str::to_owned).collect()
 }
@@ -153,9 +153,9 @@ fn the_document_has_every_flag_with_its_default() {
 #[test]
 fn the_document_has_every_key_of_the_providers_file() {
     let document = "../docs/configuration.md";
-    assert_eq!(names(&documented(document, "### An entry")), known("zz: 1"));
-    assert_eq!(names(&documented(document, "### The block `local`")), known("local: {zz: 1}"));
-    assert_eq!(names(&documented(document, "### Items of `faults`")), known("local: {faults: [{proxies: '*', zz: 1}]}"));
+    assert_eq!(names(&documented(document, "### An entry")), known("local", "zz: 1"));
+    assert_eq!(names(&documented(document, "### The block `local`")), known("local", "local: {zz: 1}"));
+    assert_eq!(names(&documented(document, "### Items of `faults`")), known("local", "local: {faults: [{proxies: '*', zz: 1}]}"));
 }
 
 /// Every field of the schema, by its path below `spec` or `status`.
