@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::committed::{known, text};
-use crate::providers;
+use crate::{cli, providers};
 
 const FROM: &str = "by `just generate` -->\n";
 const UNTIL: &str = "<!-- /values -->";
@@ -94,5 +94,47 @@ fn the_values_know_the_keys_of_every_provider_block() {
     assert!(keys.remove("enabled") && keys.insert("name".to_owned()), "an entry's name is its key, and only the chart knows `enabled`");
     for known_type in known("local", "zz: 1") {
         assert!(keys.contains(&known_type), "{known_type}");
+    }
+}
+
+/// OP-27: every flag that the chart may give is one of `run`, and of the rest we know why it is not given.
+#[test]
+fn the_flags_of_the_chart_are_those_of_run() {
+    let schema = schema();
+    let mut given: BTreeSet<String> = schema["properties"]["settings"]["properties"].as_object().unwrap().keys().cloned().collect();
+    let template = std::fs::read_to_string(chart("templates/_helpers.tpl")).unwrap();
+    for line in template.lines().filter_map(|line| line.strip_prefix("--")) {
+        let flag = line.split(['=', ' ']).next().unwrap();
+        if !flag.contains('{') {
+            assert!(given.insert(flag.to_owned()), "--{flag} is a setting too");
+        }
+    }
+    assert!(given.contains("providers-config") && given.contains("metrics-secure"), "{given:?}");
+    let mut known: BTreeSet<String> = cli::flags("run").into_keys().collect();
+    // Comes with secure metrics.
+    known.insert("metrics-secure".to_owned());
+    let unknown: Vec<_> = given.difference(&known).collect();
+    assert!(unknown.is_empty(), "{unknown:?}");
+    let left_out: BTreeSet<_> = known.difference(&given).map(String::as_str).collect();
+    let outside = ["kubeconfig", "leader-election-id", "leader-election-namespace"];
+    let by_variable = ["pod-name", "pod-uid", "pod-namespace", "pod-ip"];
+    let nothing_yet = ["lease-store"];
+    assert_eq!(left_out, outside.into_iter().chain(by_variable).chain(nothing_yet).collect());
+}
+
+/// What a setting is said to be without the value is what `run` does without the flag.
+#[test]
+fn the_defaults_of_settings_are_those_of_run() {
+    let (schema, flags) = (schema(), cli::flags("run"));
+    for (flag, setting) in schema["properties"]["settings"]["properties"].as_object().unwrap() {
+        let told = match &setting["default"] {
+            Value::String(text) => Some(text.clone()),
+            Value::Null | Value::Array(_) | Value::Bool(false) => None,
+            other => Some(other.to_string()),
+        };
+        let does = flags[flag].clone().filter(|default| default != "false");
+        if flag != "log-format" {
+            assert_eq!(told, does, "{flag}");
+        }
     }
 }
