@@ -15,7 +15,7 @@ fn path(relative: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(relative)
 }
 
-fn text(relative: &str) -> String {
+pub(crate) fn text(relative: &str) -> String {
     std::fs::read_to_string(path(relative)).unwrap_or_else(|error| panic!("{relative}: {error}"))
 }
 
@@ -113,7 +113,7 @@ fn the_annotated_providers_file_shows_every_key() {
 }
 
 /// The keys a place of the providers file knows, as its refusal of an unknown one lists them.
-fn known(of_type: &str, entry: &str) -> BTreeSet<String> {
+pub(crate) fn known(of_type: &str, entry: &str) -> BTreeSet<String> {
     let faults = providers::parse("p", format!("providers: [{{name: a, type: {of_type}, {entry}}}]").as_bytes()).unwrap_err();
     let list = faults.iter().find_map(|fault| fault.reason.split_once("known are ")).unwrap().1;
     list.split(", ").map(str::to_owned).collect()
