@@ -28,9 +28,10 @@ lint:
     cargo fmt --all --check
     cargo clippy --workspace --all-targets -- -D warnings
 
-# Rewrite what is generated from the types: CRDs, the OpenAPI document.
+# Rewrite what is generated: CRDs and the OpenAPI document from the types, the table of the chart's values from its schema.
 generate:
     UPDATE=1 cargo test -q -p egress-config crds
+    UPDATE=1 cargo test -q -p egress-config chart
     UPDATE=1 cargo test -q -p egress-proxies-operator --lib openapi
 
 # Benchmarks, as ratios in one run; rewrites the tables of docs/performance.md with `just bench write`.

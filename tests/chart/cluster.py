@@ -77,11 +77,22 @@ class ControlPlane:
 
     def may(self, who, verb, resource, namespace=None, name=None):
         """What the authorizer says, asked as the API server asks itself."""
-        group, resource = resource.split("/", 1) if "." in resource.split("/")[0] else ("", resource)
-        resource, _, sub = resource.partition("/")
-        attributes = {"verb": verb, "group": group, "resource": resource, "subresource": sub, "namespace": namespace or "", "name": name or ""}
-        review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": {"user": who, "resourceAttributes": attributes}}
-        return json.loads(self.kubectl("create", "-f", "-", "-o", "json", stdin=json.dumps(review)))["status"]["allowed"]
+        [answer] = self.reviewed(who, [(verb, resource, namespace, name)])
+        return answer
+
+    def reviewed(self, who, asked):
+        """The same for several of (verb, [group/]resource[/subresource], namespace, name), in order."""
+        reviews = []
+        for verb, resource, namespace, name in asked:
+            group, resource = resource.split("/", 1) if "." in resource.split("/")[0] else ("", resource)
+            resource, _, sub = resource.partition("/")
+            attributes = {"verb": verb, "group": group, "resource": resource, "subresource": sub, "namespace": namespace or "", "name": name or ""}
+            reviews.append({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": {"user": who, "resourceAttributes": attributes}})
+        # `allowed` and nothing else, one a line: what kubectl prints for several objects is no JSON document.
+        out = self.kubectl("create", "-f", "-", "-o", "jsonpath={.status.allowed}{'\\n'}", stdin="\n---\n".join(map(json.dumps, reviews)))
+        answers = [line == "true" for line in out.splitlines()]
+        assert len(answers) == len(asked), out
+        return answers
 
 
 def eventually(check, what, limit=30.0):

@@ -5,17 +5,6 @@ import re
 import yaml
 from chart import CHART, NAME, NAMESPACE, ROOT, ChartCase, container, deployment, find, notes, objects, text
 
-# OP-27: what the command `run` takes, in this version.
-RUN = set(
-    "providers-config discovery-bind-address discovery-token-file debug-bind-address metrics-bind-address metrics-secure health-probe-bind-address "
-    "leader-elect leader-election-id leader-election-namespace leader-election-lease-duration leader-election-renew-deadline leader-election-retry-period "
-    "kubeconfig proxy-namespace installation-id gc-interval gc-min-age gc-max-deletes gc-dry-run gc-allow-namespaced provider-check-interval "
-    "provider-check-timeout poll-provisioning poll-deletion poll-drift quota-retry backoff-max lease-store lease-default-ttl lease-max-ttl lease-grace "
-    "drain-timeout lease-queue-limit max-unavailable log-format log-level trace-health-probes per-proxy-metrics check-ca-file check-url-allow "
-    "endpoint-allow egress-allow".split()
-)
-
-
 def flags(values=None):
     return container(values)["args"][1:]
 
@@ -63,16 +52,6 @@ class Names(ChartCase):
 
 
 class Pod(ChartCase):
-    def test_every_flag_is_one_that_run_takes(self):
-        """OP-27."""
-        from chart import SCHEMA
-
-        settings = {key: schema["examples"][0] for key, schema in SCHEMA["properties"]["settings"]["properties"].items()}
-        given = {"proxyNamespace": "crawl", "installationId": "office-1", "settings": settings}
-        used = {flag.removeprefix("--").split("=")[0] for flag in flags(given)}
-        self.assertEqual(used - RUN, set())
-        self.assertEqual(RUN - used, {"kubeconfig", "lease-store", "leader-election-id", "leader-election-namespace"}, "not offered, and why: docs/install.md")
-
     def test_the_default_flags(self):
         self.assertEqual(container()["args"], [
             "run", "--providers-config=/etc/proxy-operator/providers.yaml", "--leader-elect", "--discovery-bind-address=:8090",

@@ -2,7 +2,7 @@
 
 import re
 
-from chart import NAME, NAMESPACE, ChartCase, find, objects, text
+from chart import NAME, NAMESPACE, ROOT, ChartCase, find, objects, text
 
 MANAGER = f"{NAME}:{NAMESPACE}:{NAME}:manager"
 
@@ -91,6 +91,18 @@ class Manager(ChartCase):
             name = found["metadata"]["name"]
             if found["kind"] in ("ClusterRole", "ClusterRoleBinding") or found["metadata"].get("namespace") == "crawl":
                 self.assertTrue(name.startswith(f"{NAME}:{NAMESPACE}:{NAME}:"), name)
+
+    def test_the_guide_has_the_same_rights(self):
+        document = (ROOT / "docs" / "install.md").read_text().split("\n## Rights\n")[1].split("\n## ")[0]
+        told = re.findall(r"(?m)^\| `(\S+)` \| ([a-z ]+) \| (.*?) \|", document)
+        where = {"": "cluster", "crawl": "objects", NAMESPACE: "its own namespace"}
+        expected = []
+        for place, rules in self.bound({"proxyNamespace": "crawl"}).items():
+            for one in rules:
+                [group], [resource] = one["apiGroups"], one["resources"]
+                kept = "`kube-system` only" if one.get("resourceNames") else where[place or ""]
+                expected.append((f"{group}/{resource}".lstrip("/"), " ".join(one["verbs"]), kept))
+        self.assertCountEqual(told, expected)
 
 
 class People(ChartCase):
