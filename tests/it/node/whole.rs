@@ -2,12 +2,12 @@
 //!
 //! One thing is not the real one: the image under `ubuntu/squid:6.6-24.04_edge` holds Debian's Squid (tests/bed/README.md).
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::support::node::Node;
-use crate::support::node::release::{CHECK_URL, MADE, NAME, NAMESPACE, TRUST};
+use crate::support::node::release::{CHECK_URL, NAME, NAMESPACE, TRUST};
+use crate::support::node::{Node, Steps, condition};
 
 /// Where the Squid Pods run, under the restricted Pod Security level.
 const CRAWL: &str = "crawl";
@@ -17,16 +17,6 @@ const SAMPLE: &str = "config/samples/kubernetes.yaml";
 const PROXY: &str = "kubernetes-1";
 /// Where a provider's key would be mounted: below the providers file, and there whether the Secret is or not (IN-6).
 const NESTED: &str = "/etc/proxy-operator/kvm";
-
-/// How long each step took, for docs and people.
-struct Steps(Instant);
-
-impl Steps {
-    fn done(&mut self, what: &str) {
-        println!("{:>6} ms  {what}", self.0.elapsed().as_millis());
-        self.0 = Instant::now();
-    }
-}
 
 /// The sample as it is but for the check URL: the default one is on the internet.
 async fn apply_sample(node: &Node) {
@@ -139,7 +129,7 @@ async fn edits_reach_the_process(node: &Node, steps: &mut Steps) {
 #[tokio::test]
 async fn the_whole_way_from_helm_install_to_traffic_and_back_to_nothing() {
     let Some(node) = Node::shared("the_whole_way_from_helm_install_to_traffic_and_back_to_nothing").await else { return };
-    let mut steps = Steps(Instant::now());
+    let mut steps = Steps::new();
     node.clean().await;
     node.load_operator("").await;
     steps.done("the operator's image is made and loaded");
@@ -247,12 +237,6 @@ async fn the_whole_way_from_helm_install_to_traffic_and_back_to_nothing() {
     node.helm("uninstall", &["--wait"], &[]).await;
     let left = node.kubectl(&["get", "clusterroles,clusterrolebindings", "-o", "name"]).await;
     assert!(!left.contains(NAME), "{left}");
-    let _ = MADE;
     node.clean().await;
     steps.done("helm uninstall, and all of the test's gone");
-}
-
-fn condition(object: &Value, kind: &str) -> Value {
-    let conditions = object["status"]["conditions"].as_array();
-    conditions.into_iter().flatten().find(|condition| condition["type"] == kind).cloned().unwrap_or_default()
 }

@@ -10,7 +10,7 @@ pub mod watch;
 
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tokio::io::AsyncWriteExt;
@@ -97,18 +97,21 @@ impl Node {
         std::fs::read_to_string(self.state.join("ca.crt")).unwrap()
     }
 
-    /// `tests/bed/node VERB STATE ARGS`.
-    pub async fn bed(&self, verb: &str, args: &[&str]) -> String {
+    /// `tests/bed/node VERB STATE ARGS`, not started yet.
+    pub fn verb(&self, verb: &str, args: &[&str]) -> Command {
         let mut command = Command::new(script("node"));
-        command.arg(verb).arg(&self.state).args(args).stdin(Stdio::null());
-        said(&format!("node {verb} {args:?}"), &command.output().await.unwrap())
+        command.arg(verb).arg(&self.state).args(args).current_dir(ROOT).stdin(Stdio::null()).kill_on_drop(true);
+        command
+    }
+
+    /// Runs one to its end. What a daemon that it starts prints goes to a file of the bed's, so that nobody waits for it.
+    pub async fn bed(&self, verb: &str, args: &[&str]) -> String {
+        said(&format!("node {verb} {args:?}"), &self.verb(verb, args).output().await.unwrap())
     }
 
     /// A command that runs inside, not started yet.
     pub fn inside(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(script("node"));
-        command.arg("in-ns").arg(&self.state).args(args).current_dir(ROOT).stdin(Stdio::null()).kill_on_drop(true);
-        command
+        self.verb("in-ns", args)
     }
 
     /// Runs a command inside to its end.
@@ -237,4 +240,25 @@ fn given(test: &str) -> Option<PathBuf> {
         super::skip(test, "there is no node (tests/bed/README.md: root, cgroup v1)");
     }
     state.map(PathBuf::from)
+}
+
+/// A condition of an object; null when it has none of the kind.
+pub fn condition(object: &Value, kind: &str) -> Value {
+    let conditions = object["status"]["conditions"].as_array();
+    conditions.into_iter().flatten().find(|condition| condition["type"] == kind).cloned().unwrap_or_default()
+}
+
+/// How long each step took, for docs and people.
+#[derive(Debug)]
+pub struct Steps(Instant);
+
+impl Steps {
+    pub fn new() -> Self {
+        Self(Instant::now())
+    }
+
+    pub fn done(&mut self, what: &str) {
+        println!("{:>6} ms  {what}", self.0.elapsed().as_millis());
+        self.0 = Instant::now();
+    }
 }
