@@ -10,7 +10,9 @@
 
 mod events;
 mod paths;
+mod place;
 pub mod reviewer;
 pub mod source;
 
 pub use paths::Scope;
+pub use place::{installation, server_addresses};

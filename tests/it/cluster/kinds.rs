@@ -101,7 +101,8 @@ async fn kubectl_shows_the_columns_and_selects_by_field_op_8() {
     proxy["metadata"]["namespace"] = json!(namespace.name);
     plane.apply(&proxy.to_string());
     let healthy = json!({"type": "Healthy", "status": "True", "reason": "ProbeSucceeded", "message": "", "lastTransitionTime": "2026-01-02T03:04:05Z"});
-    let status = json!({"status": {"phase": "Ready", "ip": "192.0.2.7", "providerID": "lab/px-1", "latencyMillis": 12, "conditions": [healthy]}});
+    let status =
+        json!({"status": {"phase": "Ready", "ip": "192.0.2.7", "providerID": "lab/px-1", "latencyMillis": 12, "conditions": [healthy]}});
     plane.kubectl(&["patch", "px", "px-1", "--subresource=status", "--type=merge", "-p", &status.to_string(), at[0], at[1]]);
     let narrow = columns(&plane.kubectl(&["get", "px", at[0], at[1]]));
     assert_eq!(narrow[0], ["NAME", "MODE", "PROVIDER", "PHASE", "IP", "HEALTHY", "AGE"]);
@@ -109,7 +110,8 @@ async fn kubectl_shows_the_columns_and_selects_by_field_op_8() {
     let wide = columns(&plane.kubectl(&["get", "px", "-o", "wide", at[0], at[1]]));
     assert_eq!(wide[0][7..], ["PORT", "LATENCY", "PROVIDER-ID"]);
     assert_eq!(wide[1][7..], ["3128", "12", "lab/px-1"]);
-    let fields = [("status.phase=Ready", true), ("status.phase=Failed", false), ("spec.provider=lab", true), ("spec.provider=other", false)];
+    let fields =
+        [("status.phase=Ready", true), ("status.phase=Failed", false), ("spec.provider=lab", true), ("spec.provider=other", false)];
     for (field, found) in fields {
         let names = plane.kubectl(&["get", "px", "-o", "name", "--field-selector", field, at[0], at[1]]);
         assert_eq!(names.contains("px-1"), found, "{field}: {names}");

@@ -116,7 +116,8 @@ async fn life(plane: &ControlPlane, moment: Option<Moment>) -> (Vec<String>, boo
             return Act::Pass;
         }
         hits.store(1, Ordering::SeqCst);
-        let end = { let pid = Arc::clone(&pid); move || drop(kill(Pid::from_raw(pid.load(Ordering::SeqCst)), Signal::SIGKILL)) };
+        let pid = Pid::from_raw(pid.load(Ordering::SeqCst));
+        let end = move || kill(pid, Signal::SIGKILL).unwrap();
         if moment.after {
             Act::LoseAnswer(Box::new(end))
         } else {
@@ -146,7 +147,10 @@ async fn killed_at_any_write_of_create_replace_or_delete_there_is_one_instance_o
         moments.extend([false, true].map(|after| Moment { what: what.clone(), nth: *n, after }));
         *n += 1;
     }
-    assert!(writes.iter().any(|what| what == "POST pods") && writes.iter().filter(|what| *what == "DELETE pods").count() >= 2, "{writes:?}");
+    assert!(
+        writes.iter().any(|what| what == "POST pods") && writes.iter().filter(|what| *what == "DELETE pods").count() >= 2,
+        "{writes:?}"
+    );
     let all = moments.len();
     let (moments, missed) = (Mutex::new(moments.into_iter()), Mutex::new(Vec::new()));
     let lanes = (0..LANES).map(|_| async {

@@ -40,10 +40,10 @@ impl Kubelet {
 
 /// As a kubelet reports a Squid that serves.
 fn running(address: Ipv4Addr) -> Value {
-    let condition = |kind: &str| json!({"type": kind, "status": "True"});
+    let conditions = ["PodScheduled", "Initialized", "ContainersReady", "Ready"].map(|kind| json!({"type": kind, "status": "True"}));
     json!({"status": {
         "phase": "Running", "podIP": address.to_string(), "podIPs": [{"ip": address.to_string()}],
-        "conditions": ["PodScheduled", "Initialized", "ContainersReady", "Ready"].map(condition),
+        "conditions": conditions,
         "containerStatuses": [{"name": "squid", "ready": true, "started": true, "restartCount": 0, "image": "squid", "imageID": "",
             "state": {"running": {"startedAt": "2026-01-02T03:04:05Z"}}}],
     }})

@@ -104,7 +104,8 @@ async fn a_leader_that_was_frozen_past_its_lease_writes_nothing_when_it_wakes_sv
     let (setting, origin) = (Setting::of(&plane).await, Origin::http(Manner::Fine).await);
     let _kubelet = Kubelet::run(&plane, &setting.proxies.name, own_address(), &[3128, 3129]).await;
     // Each has a relay of its own, which is the log of its calls.
-    let (relays, ca) = ([Relay::to(plane.api(), &plane.dir.join("ca.crt")).await, Relay::to(plane.api(), &plane.dir.join("ca.crt")).await], ());
+    let (relays, ca) =
+        ([Relay::to(plane.api(), &plane.dir.join("ca.crt")).await, Relay::to(plane.api(), &plane.dir.join("ca.crt")).await], ());
     let () = ca;
     let sites = [replica(&setting, &relays[0], "a"), replica(&setting, &relays[1], "b")];
     let mut operators = [sites[0].start().up().await, sites[1].start().up().await];
@@ -115,10 +116,8 @@ async fn a_leader_that_was_frozen_past_its_lease_writes_nothing_when_it_wakes_sv
     setting.admin.patch(&setting.path("px-1"), &json!({"spec": {"port": 3129}})).await;
     tokio::time::sleep(Duration::from_millis(100)).await;
     signal(&operators[leads], Signal::SIGSTOP);
-    eventually("the other leads", Duration::from_secs(20), || async {
-        (role(&operators[1 - leads].api).await == "leader").then_some(())
-    })
-    .await;
+    eventually("the other leads", Duration::from_secs(20), || async { (role(&operators[1 - leads].api).await == "leader").then_some(()) })
+        .await;
     setting.until("px-1", "the other replaced it", |object| object["status"]["phase"] == "Ready" && object["spec"]["port"] == 3129).await;
     relays[leads].forget();
     signal(&operators[leads], Signal::SIGCONT);

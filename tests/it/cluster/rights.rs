@@ -47,8 +47,19 @@ async fn the_whole_life_of_a_proxy_needs_no_right_that_the_chart_does_not_give_i
     let refused: Vec<String> = ours.iter().filter(|event| event["responseStatus"]["code"] == 403).map(|event| what(event)).collect();
     assert_eq!(refused, [""; 0], "under the chart's rules");
     let used: BTreeSet<String> = ours.iter().map(|event| what(event)).collect();
-    for expected in ["watch proxies", "list secrets", "watch secrets", "patch proxies", "patch proxies/status", "create events", "create pods",
-        "delete pods", "create leases", "update leases", "get namespaces"] {
+    for expected in [
+        "watch proxies",
+        "list secrets",
+        "watch secrets",
+        "patch proxies",
+        "patch proxies/status",
+        "create events",
+        "create pods",
+        "delete pods",
+        "create leases",
+        "update leases",
+        "get namespaces",
+    ] {
         assert!(used.contains(expected), "{expected} is in {used:?}");
     }
     for never in ["get secrets", "create secrets", "watch pods", "update proxies/status"] {

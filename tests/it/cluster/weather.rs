@@ -121,10 +121,7 @@ async fn an_api_server_that_stops_and_comes_back_finds_the_fleet_as_it_was_op_29
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
     plane.part("start", "apiserver");
-    eventually("the API server answers", Duration::from_secs(60), || async {
-        setting.proxy("px-0").await.is_object().then_some(())
-    })
-    .await;
+    eventually("the API server answers", Duration::from_secs(60), || async { setting.proxy("px-0").await.is_object().then_some(()) }).await;
     setting.create(&setting.managed("px-9", "lab", 3140, origin.port)).await;
     setting.phase("px-9", "Ready").await;
     for n in 0..3 {
@@ -192,7 +189,11 @@ async fn a_failing_read_of_the_backend_never_demotes_a_running_proxy_op_28() {
         }
         for _ in 0..10 {
             let object = setting.proxy("px-1").await;
-            assert_eq!((&object["status"]["phase"], &object["status"]["ip"]), (&json!("Ready"), &json!(address.to_string())), "{code}: {object}");
+            assert_eq!(
+                (&object["status"]["phase"], &object["status"]["ip"]),
+                (&json!("Ready"), &json!(address.to_string())),
+                "{code}: {object}"
+            );
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         setting.relay.set(|_| Act::Pass);

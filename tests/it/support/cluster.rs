@@ -108,13 +108,6 @@ impl ControlPlane {
         assert!(done.status.success(), "{}\n{manifest}", text(&done));
     }
 
-    /// `kubectl get … -o json`; `Null` when it is not there.
-    pub fn get(&self, args: &[&str]) -> Value {
-        let args: Vec<&str> = ["get"].iter().chain(args).chain(&["-o", "json", "--ignore-not-found"]).copied().collect();
-        let out = self.kubectl(&args);
-        if out.trim().is_empty() { Value::Null } else { serde_json::from_str(&out).unwrap() }
-    }
-
     /// The API server's address.
     pub fn api(&self) -> SocketAddr {
         let server = self.kubectl(&["config", "view", "-o", "jsonpath={.clusters[0].cluster.server}"]);

@@ -1,8 +1,6 @@
 //! A forward proxy for absolute-form requests, as small as can be: what stands behind a Pod that no kubelet runs.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -11,28 +9,20 @@ use tokio::task::JoinSet;
 /// Ends when dropped.
 #[derive(Debug)]
 pub struct Forwarder {
-    pub served: Arc<AtomicUsize>,
     _task: JoinSet<()>,
 }
 
 impl Forwarder {
     pub async fn on(address: SocketAddr) -> Self {
         let listener = TcpListener::bind(address).await.unwrap();
-        let served = Arc::new(AtomicUsize::new(0));
-        let counter = Arc::clone(&served);
         let mut task = JoinSet::new();
         task.spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
-                let counter = Arc::clone(&counter);
-                connections.spawn(async move {
-                    if serve(stream).await.is_some() {
-                        counter.fetch_add(1, Ordering::SeqCst);
-                    }
-                });
+                connections.spawn(serve(stream));
             }
         });
-        Self { served, _task: task }
+        Self { _task: task }
     }
 }
 

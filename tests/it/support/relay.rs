@@ -1,7 +1,6 @@
 //! A relay between the operator and a real API server: sees every call, and can refuse, delay, cut or lose it at a named
 //! moment. The operator's side is plain HTTP on loopback, the API server's TLS; credentials pass through.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -25,22 +24,17 @@ pub struct Call {
     pub method: Method,
     /// `proxies`, `proxies/status`, `pods`, `leases`, `events`, …
     pub resource: String,
-    pub namespace: Option<String>,
     pub name: Option<String>,
-    pub query: BTreeMap<String, String>,
-    pub body: Value,
     /// What was answered; `None`: not yet, or never.
     pub status: Option<u16>,
 }
 
 impl Call {
-    fn of(method: &Method, uri: &http::Uri, body: &Bytes) -> Self {
+    fn of(method: &Method, uri: &http::Uri) -> Self {
         let mut parts: Vec<&str> = uri.path().trim_matches('/').split('/').collect();
         // /api/v1/… or /apis/GROUP/VERSION/…
         parts.drain(..parts.len().min(if parts[0] == "api" { 2 } else { 3 }));
-        let mut namespace = None;
         if parts.first() == Some(&"namespaces") && parts.len() > 2 {
-            namespace = Some(parts[1].to_owned());
             parts.drain(..2);
         }
         let mut resource = parts.first().copied().unwrap_or_default().to_owned();
@@ -48,18 +42,11 @@ impl Call {
         if let Some(sub) = parts.get(2) {
             resource = format!("{resource}/{sub}");
         }
-        let query = uri.query().unwrap_or_default().split('&').filter_map(|pair| pair.split_once('='));
-        let query = query.map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
-        let body = serde_json::from_slice(body).unwrap_or(Value::Null);
-        Self { method: method.clone(), resource, namespace, name, query, body, status: None }
+        Self { method: method.clone(), resource, name, status: None }
     }
 
     pub fn is_write(&self) -> bool {
         self.method != Method::GET
-    }
-
-    pub fn is_watch(&self) -> bool {
-        self.query.contains_key("watch")
     }
 
     /// `PATCH proxies/status`
@@ -78,8 +65,6 @@ pub enum Act {
     Lose,
     /// It is carried out, then this happens, and the answer is lost.
     LoseAnswer(Box<dyn FnOnce() + Send>),
-    /// Nobody answers, the connection stays.
-    Hang,
 }
 
 type Rule = Box<dyn FnMut(&Call) -> Act + Send>;
@@ -175,7 +160,7 @@ async fn relay(
 ) -> Result<Response<Body>, std::io::Error> {
     let (parts, body) = request.into_parts();
     let body = body.collect().await.map_err(std::io::Error::other)?.to_bytes();
-    let call = Call::of(&parts.method, &parts.uri, &body);
+    let call = Call::of(&parts.method, &parts.uri);
     let act = (rules.lock().unwrap())(&call);
     let at = {
         let mut log = log.lock().unwrap();
@@ -187,7 +172,6 @@ async fn relay(
         Act::Pass => None,
         Act::LoseAnswer(then) => Some(then),
         Act::Lose => return Err(lost()),
-        Act::Hang => return std::future::pending().await,
         Act::Answer(code, body) => {
             log.lock().unwrap()[at].status = Some(code);
             let answer = Response::builder().status(code).header("content-type", "application/json");
