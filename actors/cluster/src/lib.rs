@@ -1,1 +1,3 @@
 //! In work.
+
+pub mod leadership;
