@@ -12,5 +12,7 @@
 )]
 
 mod bed;
+mod relay;
 mod source;
 mod tree;
+mod trouble;
