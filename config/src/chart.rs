@@ -110,9 +110,7 @@ fn the_flags_of_the_chart_are_those_of_run() {
         }
     }
     assert!(given.contains("providers-config") && given.contains("metrics-secure"), "{given:?}");
-    let mut known: BTreeSet<String> = cli::flags("run").into_keys().collect();
-    // Comes with secure metrics.
-    known.insert("metrics-secure".to_owned());
+    let known: BTreeSet<String> = cli::flags("run").into_keys().collect();
     let unknown: Vec<_> = given.difference(&known).collect();
     assert!(unknown.is_empty(), "{unknown:?}");
     let left_out: BTreeSet<_> = known.difference(&given).map(String::as_str).collect();
