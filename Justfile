@@ -23,6 +23,10 @@ run-dev *ARGS:
 bundle:
     hack/bundle
 
+# The chart's package and the bundle in dist/; with IMAGE=REPOSITORY also the image for two architectures, pushed.
+release:
+    hack/release
+
 # Format and lint.
 lint:
     cargo fmt --all --check

@@ -177,6 +177,7 @@ impl App {
             machine: machine_settings(common),
             probes,
             sweeper: sweeper(common, &installation),
+            health: None,
             monitor: monitor(common, Fence::open()),
         };
         let rest = Rest::Standalone { source: ManifestsArgs::new(state.clone(), folders), leader };

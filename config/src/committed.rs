@@ -26,8 +26,14 @@ fn sample(name: &str) -> Manifest {
     manifest
 }
 
+/// The annotated file with every entry that is commented out, as its head says how.
 fn annotated() -> ProvidersConfig {
-    providers::load(&path("providers.yaml")).unwrap()
+    let lines = text("providers.yaml");
+    let lines = lines.lines().map(|line| match line.strip_prefix("  #") {
+        Some(rest) if rest.is_empty() || rest.starts_with("- ") || rest.starts_with("  ") => format!("  {rest}"),
+        _ => line.to_owned(),
+    });
+    providers::parse("providers.yaml", lines.collect::<Vec<_>>().join("\n").as_bytes()).unwrap()
 }
 
 /// RE and SA: everything of `config/` that is a manifest or a providers file is in order.
@@ -88,6 +94,14 @@ fn every_sample_resolves_against_the_annotated_providers_file() {
             assert!(ports.values().all(|n| *n <= room), "{file} {ports:?}");
         }
     }
+}
+
+/// IN-3: what needs credentials or a cluster is commented out, and complete: it loads when the comment is taken away.
+#[test]
+fn the_annotated_providers_file_enables_what_needs_nothing_and_has_the_rest_commented_out() {
+    let names = |config: &ProvidersConfig| config.entries.iter().map(|entry| entry.type_name()).collect::<Vec<_>>();
+    assert_eq!(names(&providers::load(&path("providers.yaml")).unwrap()), ["local"]);
+    assert_eq!(names(&annotated()), providers::TYPES.map(|known| known.name));
 }
 
 /// The annotated file shows every key of the block, with the defaults but for the addresses.

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use egress_cluster::Scope;
+use egress_cluster::health::HealthArgs;
+use egress_cluster::leadership::{self, LeaderSettings, LeadershipArgs};
 use egress_cluster::source::SourceArgs;
 use egress_config::cli::RunSettings;
 use egress_kube::{Access, ApiClient, ApiError};
@@ -39,7 +41,8 @@ impl App {
             None => ask(&api, &settings.own_namespace).await?,
         };
         let refused = egress_cluster::server_addresses(&api).await.map_err(|error| StartError::Unavailable(error.to_string()))?;
-        let probes = super::probe_settings(common, GuardPolicy { refuse_loopback: true, refused_addresses: refused, ..GuardPolicy::default() })?;
+        let probes =
+            super::probe_settings(common, GuardPolicy { refuse_loopback: true, refused_addresses: refused, ..GuardPolicy::default() })?;
         let system = System::new(ports.clock, Metrics::new(common.per_proxy_metrics).shared());
         let lifecycle = Lifecycle::default();
         let (fence, standing) = match &settings.election {
@@ -69,12 +72,32 @@ impl App {
             machine: super::machine_settings(common),
             probes,
             sweeper: sweeper(&settings, &installation),
+            health: Some(HealthArgs { client: ApiClient::new(access.clone()), installation: installation.clone(), fence: fence.clone() }),
             // Its interval of 0 still cleans up what an earlier start has left (PH-25).
             monitor: Some(MonitorArgs { interval: common.checks.interval, timeout: common.checks.timeout, fence: fence.clone() }),
         };
         let scope = settings.namespace.clone().map_or(Scope::All, Scope::Namespace);
-        let source = SourceArgs::new(ApiClient::new(access), scope, fence, settings.instance.as_str());
-        let branch = Branch::Own(leader);
+        let source = SourceArgs::new(ApiClient::new(access.clone()), scope, fence.clone(), settings.instance.as_str());
+        let branch = match settings.election {
+            None => Branch::Own(leader),
+            Some(election) => {
+                let address = reached_at(addresses.discovery, settings.pod_ip);
+                if address.is_none() {
+                    tracing::warn!("WARNING: other replicas cannot reach this one: give --pod-ip, or a discovery address that is one");
+                }
+                let lease = LeaderSettings {
+                    namespace: election.namespace,
+                    name: election.id,
+                    identity: election.identity,
+                    lease_duration: election.lease_duration,
+                    renew_deadline: election.renew_deadline,
+                    retry_period: election.retry_period,
+                    address: address.map(|address| address.to_string()).unwrap_or_default(),
+                };
+                let start: leadership::Branch = Arc::new(move |ctx| drop(ctx.start_child(leader::spec(leader.clone()))));
+                Branch::Elected(LeadershipArgs::new(ApiClient::new(access.clone()), lease, fence.clone(), standing, start))
+            }
+        };
         let args = RootArgs { http, rest: Rest::Cluster { source, branch } };
         super::start_tree(system, lifecycle, args, addresses, installation, None).await
     }

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use egress_cluster::health::{self, HealthArgs};
 use egress_lease::{BookSettings, BrokerActor, BrokerArgs, JournalActor, JournalArgs};
 use egress_monitor::MonitorArgs;
 use egress_prober::ProbeSettings;
@@ -26,6 +27,8 @@ pub(super) struct LeaderArgs {
     pub(super) probes: Arc<ProbeSettings>,
     /// `None`: off.
     pub(super) sweeper: Option<SweeperArgs>,
+    /// `None`: nobody writes `ProviderHealth` objects (PH-48).
+    pub(super) health: Option<HealthArgs>,
     /// `None`: off, and there are no objects to clean up (PH-25).
     pub(super) monitor: Option<MonitorArgs>,
 }
@@ -52,6 +55,9 @@ impl LeaderArgs {
     pub(super) async fn start_rounds<A: Actor>(&self, ctx: &Context<A>) -> Result<(), Failure> {
         if let Some(sweeper) = &self.sweeper {
             ctx.start_child_and_wait(egress_sweeper::spec(sweeper.clone())).await?;
+        }
+        if let Some(args) = &self.health {
+            ctx.start_child_and_wait(health::spec(args.clone())).await?;
         }
         if let Some(monitor) = &self.monitor {
             ctx.start_child_and_wait(egress_monitor::spec(monitor.clone())).await?;

@@ -9,6 +9,7 @@
 //! Each part is started after those it speaks to. `http` comes first and is stopped last, though it serves nothing before
 //! the others run: readiness can be read all the while, and running calls end after everything else did (OP-5).
 
+use egress_cluster::leadership::LeadershipArgs;
 use egress_cluster::source::{self, SourceArgs};
 use egress_manifests::ManifestsArgs;
 use egress_protocol::message::Never;
@@ -37,6 +38,8 @@ pub(super) enum Rest {
 pub(super) enum Branch {
     /// Nobody but us is there.
     Own(LeaderArgs),
+    /// Whoever holds the Lease.
+    Elected(LeadershipArgs),
 }
 
 /// See the module.
@@ -61,6 +64,7 @@ impl Actor for Root {
                 ctx.start_child_and_wait(source::spec(source)).await?;
                 match branch {
                     Branch::Own(leader) => drop(ctx.start_child_and_wait(leader::spec(leader)).await?),
+                    Branch::Elected(args) => drop(ctx.start_child_and_wait(args.spec()).await?),
                 }
             }
         }

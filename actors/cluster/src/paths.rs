@@ -35,8 +35,15 @@ impl Scope {
 /// The kinds as spans, queries and people name them.
 pub(crate) const PROXIES: &str = "proxies";
 pub(crate) const SECRETS: &str = "secrets";
+pub(crate) const PROVIDER_HEALTHS: &str = "providerhealths";
 
 /// One Proxy.
 pub(crate) fn proxy_path(key: &ObjectKey) -> String {
     format!("{}/{}", Scope::Namespace(Arc::clone(&key.namespace)).proxies(), segment(&key.name))
+}
+
+/// One ProviderHealth; all of them when the name is empty.
+pub(crate) fn health_path(name: &str) -> String {
+    let all = format!("/apis/{GROUP}/{VERSION}/{PROVIDER_HEALTHS}");
+    if name.is_empty() { all } else { format!("{all}/{}", segment(name)) }
 }

@@ -14,7 +14,6 @@
 
 mod args;
 mod decode;
-mod lanes;
 mod lines;
 mod live;
 mod patches;
@@ -41,9 +40,9 @@ use egress_supervision::{Actor, Address, Context, Failure, Task, Timer};
 use serde_json::json;
 
 use crate::events::Events;
+use crate::lanes::Lanes;
 use crate::paths::{PROXIES, SECRETS};
 use decode::{Seen, SeenSecret};
-use lanes::Lanes;
 use secrets::Secrets;
 use store::Store;
 use watch::{Plan, Told};

@@ -138,12 +138,10 @@ async fn a_token_that_is_refused_makes_no_storm_and_the_next_one_is_read_o21() {
     let Some(plane) = ControlPlane::shared("a_token_that_is_refused_makes_no_storm") else { return };
     let (setting, origin) = (Setting::of(&plane).await, Origin::http(Manner::Fine).await);
     let site = setting.site(&own_address().to_string());
-    let token = plane.dir.join(format!("{}-{}.token", setting.home.name, crate::support::cluster::NAME));
-    let good = std::fs::read_to_string(&token).unwrap();
     let mut operator = site.start().up().await;
     setting.create(&setting.managed("px-1", "lab", 3128, origin.port)).await;
     setting.phase("px-1", "Ready").await;
-    // Refused is whoever presents the old one; the new one is the old one with a line's end, which the client trims.
+    // Everybody is refused for a while, in which the file gets another token.
     let refused = Arc::new(AtomicUsize::new(0));
     let (counter, until) = (Arc::clone(&refused), tokio::time::Instant::now() + Duration::from_secs(6));
     setting.relay.set(move |_| {
@@ -154,7 +152,7 @@ async fn a_token_that_is_refused_makes_no_storm_and_the_next_one_is_read_o21() {
         Act::Pass
     });
     setting.relay.cut();
-    std::fs::write(&token, format!("{good}\n")).unwrap();
+    plane.kubeconfig(crate::support::cluster::NAME, &setting.home.name);
     tokio::time::sleep(Duration::from_secs(6)).await;
     setting.create(&setting.managed("px-2", "lab", 3129, origin.port)).await;
     setting.phase("px-2", "Ready").await;

@@ -115,11 +115,14 @@ impl Bed {
         self.create(&self.secret(""), &object).await.unwrap();
     }
 
-    /// What the audit log says of requests to this namespace, as `verb resource/subresource user code`.
+    /// What the audit log says of requests to this namespace.
     pub fn audit(&self) -> Vec<Value> {
+        self.audit_where(|entry| entry["objectRef"]["namespace"] == self.namespace.as_str())
+    }
+
+    pub fn audit_where(&self, of: impl Fn(&Value) -> bool) -> Vec<Value> {
         let text = std::fs::read_to_string(self.dir.join("audit.log")).unwrap();
-        let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        lines.filter(|entry| entry["objectRef"]["namespace"] == self.namespace.as_str()).collect()
+        text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()).filter(of).collect()
     }
 }
 

@@ -11,6 +11,11 @@
     reason = "tests say what is wrong by panicking, own their tasks, and are read by nobody but us"
 )]
 
+mod account;
 mod bed;
+mod health;
+mod relay;
+mod rights;
 mod source;
 mod tree;
+mod trouble;

@@ -161,6 +161,10 @@ impl Tree {
         self.system.address::<SourceMessage>(ACTOR_ID).call(ASK, message).await.unwrap()
     }
 
+    pub fn send(&self, message: SourceMessage) {
+        self.system.address(ACTOR_ID).send(message).unwrap();
+    }
+
     pub async fn write(&self, key: &ObjectKey, uid: &Uid, status: ProxyStatus) -> Result<i64, SourceError> {
         let (key, uid, status, span) = (key.clone(), uid.clone(), Arc::new(status), Span::none());
         self.ask(|reply_to| SourceMessage::WriteStatus { key, uid, status, span, reply_to }).await
