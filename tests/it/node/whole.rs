@@ -152,6 +152,7 @@ async fn the_whole_way_from_helm_install_to_traffic_and_back_to_nothing() {
     steps.done("helm install --wait");
     node.client(CLIENT.0, CLIENT.1).await;
 
+    node.wait(NAMESPACE, "ph/kubernetes", "create", Duration::from_secs(30)).await;
     node.wait(NAMESPACE, "ph/kubernetes", "condition=Ready", Duration::from_secs(60)).await;
     the_target_is_up(&node).await;
     steps.done("ph kubernetes is Ready, its target up in the metrics (HT-18, RE-4)");
