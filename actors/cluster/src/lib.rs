@@ -1,7 +1,9 @@
 //! Everything of a cluster: the objects of the API server in place of manifest folders.
 //!
 //! - [`source`]: the actor `source`: Proxies and their Secrets in, status, finalizers and Events out
+//! - [`leadership`]: the actor `leadership`: holds the Lease, starts and stops what only a leader runs
 //! - [`health`]: the actor `provider-health`: writes `ProviderHealth` objects
+//! - [`reviewer`]: the actor `metrics-reviewer`: whose token it is, and whether they may
 //! - [`installation`], [`server_addresses`]: which cluster this is, and where its API server is
 //! - `events`: pure: which Event is sent of what is announced; `lanes`: pure: who may send now
 //! - `paths`: where things are at the API server, and which of them we are about (OP-25)
@@ -12,8 +14,10 @@
 mod events;
 pub mod health;
 mod lanes;
+pub mod leadership;
 mod paths;
 mod place;
+pub mod reviewer;
 pub mod source;
 
 pub use paths::Scope;

@@ -43,7 +43,8 @@ impl fmt::Debug for Link {
 /// Of one user; clones share the connections.
 #[derive(Clone)]
 pub struct ApiClient {
-    access: Access,
+    /// `None`: the link was given and stays.
+    access: Option<Access>,
     link: Arc<ArcSwapOption<Link>>,
     /// Held while one is made: many that need one at once make one.
     making: Arc<Mutex<()>>,
@@ -66,7 +67,14 @@ pub fn span(verb: &'static str, kind: &'static str) -> Span {
 impl ApiClient {
     /// Reads and sends nothing.
     pub fn new(access: Access) -> Self {
-        Self { access, link: Arc::default(), making: Arc::default() }
+        Self { access: Some(access), link: Arc::default(), making: Arc::default() }
+    }
+
+    /// Over a client that somebody made, for tests with a transport of their own. Its credentials are never read again.
+    pub fn over(client: Client, server: impl Into<String>) -> Self {
+        let namespace = client.default_namespace().to_owned();
+        let link = Link { client, server: server.into(), namespace, made: Instant::now() };
+        Self { access: None, link: Arc::new(ArcSwapOption::from_pointee(link)), making: Arc::default() }
     }
 
     /// The client, made if there is none. Reads files, sends nothing.
@@ -87,11 +95,12 @@ impl ApiClient {
     async fn make(&self, used: Option<Arc<Link>>) -> Result<Arc<Link>, AccessError> {
         let _held = self.making.lock().await;
         if let Some(link) = self.link.load_full()
-            && (used.is_none_or(|used| !Arc::ptr_eq(&used, &link)) || link.made.elapsed() < RENEWAL)
+            && (self.access.is_none() || used.is_none_or(|used| !Arc::ptr_eq(&used, &link)) || link.made.elapsed() < RENEWAL)
         {
             return Ok(link);
         }
-        let config = self.access.load().await?;
+        let access = self.access.as_ref().ok_or_else(|| AccessError("there is no other client than the one given".to_owned()))?;
+        let config = access.load().await?;
         let (server, namespace) = (config.cluster_url.to_string(), config.default_namespace.clone());
         let client = Client::try_from(config).map_err(|error| AccessError(format!("no client for {server}: {error}")))?;
         let link = Arc::new(Link { client, server, namespace, made: Instant::now() });
@@ -137,7 +146,7 @@ impl ApiClient {
             Ok(call(renewed.client.clone()).await?)
         };
         let answer = tokio::time::timeout(deadline, calls).await.unwrap_or(Err(ApiError::Timeout(deadline)));
-        if let (Err(ApiError::Timeout(_)), Some(used)) = (&answer, used) {
+        if let (Err(ApiError::Timeout(_)), Some(used), Some(_)) = (&answer, used, &self.access) {
             // Its idle connections may be half open as well: the next call begins with new ones.
             self.link.compare_and_swap(&used, None);
         }
