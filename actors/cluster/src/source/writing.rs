@@ -32,6 +32,10 @@ impl ClusterSource {
                 self.lanes.done(&key);
                 continue;
             }
+            // The watch may tell of it before the answer comes.
+            if let (Change::Status(status), Some(entry)) = (&change, self.store.get_mut(&key)) {
+                entry.wrote = Some(Arc::clone(status));
+            }
             let writer = Writer { client: self.args.client.clone(), fence: self.args.fence.clone(), key: key.clone(), uid };
             let work = async move {
                 let done = writer.perform(&change, known).await;
