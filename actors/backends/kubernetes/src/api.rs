@@ -137,16 +137,17 @@ struct Answer {
 }
 
 impl Answer {
-    /// The API server's word for it, if it is one.
+    /// The API server's word for it, if it is one. Where it runs out of time itself it leaves `kind` away.
     fn status(&self) -> Option<Box<Status>> {
         #[derive(Deserialize)]
-        struct Kind {
-            kind: String,
+        struct Shape {
+            kind: Option<String>,
         }
-        let kind: Kind = serde_json::from_slice(&self.body).ok()?;
-        let mut status: Status = (kind.kind == "Status").then(|| serde_json::from_slice(&self.body).ok())??;
+        let shape: Shape = serde_json::from_slice(&self.body).ok()?;
+        let mut status: Status = serde_json::from_slice(&self.body).ok()?;
+        let told = shape.kind.map_or(status.is_failure(), |kind| kind == "Status");
         status.code = self.code;
-        Some(Box::new(status))
+        told.then(|| Box::new(status))
     }
 
     fn refused(&self) -> Option<CallError> {
