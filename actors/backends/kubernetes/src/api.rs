@@ -29,6 +29,8 @@ use crate::marks;
 
 /// More than any page is.
 const ANSWER_LIMIT: usize = 64 * 1024 * 1024;
+/// Reading the credentials, which are files or the output of a command.
+const CREDENTIALS: Duration = Duration::from_secs(5);
 /// Who made the Pods, as the API server remembers it.
 const FIELD_MANAGER: &str = "egress-proxies-operator";
 
@@ -259,9 +261,10 @@ impl Api {
             }
         };
         // An attempt watches caller and budget itself; what is left to watch here is the reading of credentials.
+        let longest = budget * 2 + CREDENTIALS;
         let answer = tokio::select! {
             biased;
-            ended = self.client.call(budget * 2, attempt) => match ended {
+            ended = self.client.call(longest, attempt) => match ended {
                 Ok(ended) => ended?,
                 Err(ApiError::Status(status)) => return Err(CallError::Refused { status, retry_after: None }),
                 Err(error) => return Err(error.into()),
@@ -404,4 +407,4 @@ fn shown(pod: &Pod) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

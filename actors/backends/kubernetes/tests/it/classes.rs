@@ -29,7 +29,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    fn reply(&self) -> Reply {
+    pub fn reply(&self) -> Reply {
         let headers = self.retry_after.iter().map(|after| ("retry-after", after.clone())).collect();
         Reply::Raw(self.code, headers, self.body.clone())
     }

@@ -15,3 +15,4 @@
 mod classes;
 mod conformance;
 mod support;
+mod wire;

@@ -3,6 +3,7 @@
 pub mod admin;
 pub mod bed;
 pub mod double;
+pub mod heard;
 pub mod kit;
 pub mod relay;
 
