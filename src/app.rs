@@ -22,6 +22,7 @@ use egress_lease::BookSettings;
 use egress_manifests::{ManifestFolders, ManifestsArgs, StateFolder};
 use egress_monitor::MonitorArgs;
 use egress_prober::{Guard, GuardPolicy, ProbeSettings};
+use egress_protocol::leadership::{Standing, StandingCell};
 use egress_protocol::metrics::Metrics;
 use egress_protocol::{Clock, InstallationId};
 use egress_supervision::{ChildSpec, Failure, System};
@@ -318,10 +319,11 @@ fn serve(
         demonstration: at(&demonstration),
     };
 
-    let health = Health::new(system, lifecycle.clone(), installation.clone(), false);
+    let standing = StandingCell::new(Standing::Alone);
+    let health = Health::new(system, lifecycle.clone(), installation.clone(), standing.clone(), false);
     let limits = Limits { connections: connections(settings), ..Limits::default() };
     let small = Limits { connections: CONNECTIONS, ..Limits::default() };
-    let api = Discovery::new(system, tokens.clone(), lifecycle.clone(), limits.body, BROKER_BACKLOG);
+    let api = Discovery::new(system, tokens.clone(), lifecycle.clone(), standing, limits.body, BROKER_BACKLOG);
     let mut sites = vec![(discovery, api.routes().merge(health::routes(health.clone(), tokens)), limits)];
     sites.extend(debug.map(|bound| (bound, Debug::new(system.clone(), debug_tokens).routes(), small)));
     sites.extend(metrics.map(|bound| (bound, Exposition::new(system).routes(), small)));
