@@ -24,7 +24,7 @@ use egress_lease::BookSettings;
 use egress_manifests::{ManifestFolders, ManifestsArgs, StateFolder};
 use egress_monitor::MonitorArgs;
 use egress_prober::{Guard, GuardPolicy, ProbeSettings};
-use egress_protocol::leadership::Fence;
+use egress_protocol::leadership::{Fence, Standing, StandingCell};
 use egress_protocol::metrics::Metrics;
 use egress_protocol::net::AllowList;
 use egress_protocol::{Clock, InstallationId};
@@ -173,7 +173,8 @@ impl App {
         let objects = records.len().max(demo.as_ref().map_or(1, |demo| demo.proxies.len()));
         open_files::raise(files_needed(common, objects));
 
-        let (http, addresses) = serve(common, demo, &system, &lifecycle, &installation, None)?;
+        let front = Front { standing: StandingCell::new(Standing::Alone), metrics_tls: None };
+        let (http, addresses) = serve(common, demo, &system, &lifecycle, &installation, front)?;
         let leader = LeaderArgs {
             providers,
             leases: book_settings(common),
@@ -313,6 +314,13 @@ fn files_needed(settings: &CommonSettings, objects: usize) -> u64 {
     u64::try_from(all).unwrap_or(u64::MAX)
 }
 
+/// What the listeners of a cluster have beside those of `standalone`.
+struct Front {
+    standing: StandingCell,
+    /// `--metrics-secure`.
+    metrics_tls: Option<Tls>,
+}
+
 /// Binds every listener and lays out what each serves. All addresses that cannot be had are told at once.
 fn serve(
     settings: &CommonSettings,
@@ -320,7 +328,7 @@ fn serve(
     system: &System,
     lifecycle: &Lifecycle,
     installation: &InstallationId,
-    metrics_tls: Option<Tls>,
+    front: Front,
 ) -> Result<(HttpArgs, Addresses), StartError> {
     let (tokens, token_file) = match &settings.tokens {
         TokenSource::Open => (Tokens::open(), None),
@@ -359,10 +367,11 @@ fn serve(
         demonstration: at(&demonstration),
     };
 
-    let health = Health::new(system, lifecycle.clone(), installation.clone(), false);
+    let Front { standing, metrics_tls } = front;
+    let health = Health::new(system, lifecycle.clone(), installation.clone(), standing.clone(), false);
     let limits = Limits { connections: connections(settings), ..Limits::default() };
     let small = Limits { connections: CONNECTIONS, ..Limits::default() };
-    let api = Discovery::new(system, tokens.clone(), lifecycle.clone(), limits.body, BROKER_BACKLOG);
+    let api = Discovery::new(system, tokens.clone(), lifecycle.clone(), standing, limits.body, BROKER_BACKLOG);
     let mut sites = vec![(discovery, api.routes().merge(health::routes(health.clone(), tokens)), limits)];
     sites.extend(debug.map(|bound| (bound, Debug::new(system.clone(), debug_tokens).routes(), small)));
     let exposition = Exposition::new(system);

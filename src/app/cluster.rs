@@ -20,7 +20,7 @@ use egress_sweeper::SweeperArgs;
 
 use super::leader::{self, LeaderArgs};
 use super::root::{Branch, Rest, RootArgs};
-use super::{App, Ports, Running, STOP_GRACE, StartError, providers};
+use super::{App, Front, Ports, Running, STOP_GRACE, StartError, providers};
 use crate::http::certificate;
 use crate::http::tls::Tls;
 use crate::lifecycle::Lifecycle;
@@ -68,7 +68,8 @@ impl App {
 
         let names = || certificate::names(&settings.instance, settings.pod_ip);
         let tls = settings.metrics_secure.then(|| Tls::new(names(), system.now())).transpose().map_err(StartError::settings)?;
-        let (http, addresses) = super::serve(common, None, &system, &lifecycle, &installation, tls)?;
+        let front = Front { standing: standing.clone(), metrics_tls: tls };
+        let (http, addresses) = super::serve(common, None, &system, &lifecycle, &installation, front)?;
         let leader = LeaderArgs {
             providers,
             leases: super::book_settings(common),
