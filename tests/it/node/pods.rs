@@ -63,7 +63,7 @@ async fn what_a_node_does_to_a_pod_shows_in_its_proxy() {
         failed.extend(run(&stage, &cases![outages::evicted_after_five_minutes, outages::node_object_deleted]).await);
         steps.done("LONG: the eviction timers");
     }
-    let (forbidden, faults) = (stage.node.forbidden(), stage.node.faults_in_logs().await);
+    let (forbidden, faults) = (stage.node.forbidden(), stage.node.warnings().await);
     assert!(failed.is_empty(), "{failed:?}, see above");
     assert_eq!((forbidden, faults), (Vec::<String>::new(), Vec::<String>::new()));
 }

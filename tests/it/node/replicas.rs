@@ -110,7 +110,7 @@ async fn whoever_leads_may_go_in_any_way_and_leases_go_on_within_seconds() {
     let Some(node) = Node::shared("whoever_leads_may_go_in_any_way_and_leases_go_on_within_seconds").await else { return };
     let mut steps = Steps::new();
     node.clean().await;
-    node.load_operator("").await;
+    node.load_operator().await;
     node.restricted(CRAWL).await;
     node.restricted(CLIENT.0).await;
     let set = [
@@ -179,7 +179,7 @@ async fn whoever_leads_may_go_in_any_way_and_leases_go_on_within_seconds() {
 
     assert_eq!(squids(&node).await, before, "the same Pods, each once");
     assert_eq!(node.forbidden(), Vec::<String>::new());
-    assert_eq!(node.faults_in_logs().await, Vec::<String>::new());
+    assert_eq!(node.warnings().await, Vec::<String>::new());
     drop(crawler);
     node.kubectl(&["-n", CRAWL, "delete", "px", "--all", "--timeout=60s"]).await;
     node.clean().await;

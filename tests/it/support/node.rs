@@ -10,6 +10,7 @@ pub mod watch;
 
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
+use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -29,6 +30,8 @@ const CLIENT: &str = "bed.test/client:1";
 #[derive(Debug)]
 pub struct Node {
     state: PathBuf,
+    /// How long the audit log was when the chart was installed.
+    installed_at: AtomicUsize,
     /// The folder of a node of the test's own.
     own: Option<tempfile::TempDir>,
     /// The one that `tests/run` made is one test's at a time.
@@ -59,14 +62,14 @@ impl Node {
     pub async fn shared(test: &str) -> Option<Self> {
         static TURN: Mutex<()> = Mutex::const_new(());
         let state = given(test)?;
-        Some(Self { state, own: None, _turn: Some(TURN.lock().await) })
+        Some(Self { state, installed_at: AtomicUsize::new(0), own: None, _turn: Some(TURN.lock().await) })
     }
 
     /// A node that no other test sees, with these variables of `tests/bed/node`. Skipped by name where `tests/run` has none.
     pub async fn of_its_own(test: &str, variables: &[(&str, &str)]) -> Option<Self> {
         given(test)?;
         let dir = tempfile::tempdir().unwrap();
-        let node = Self { state: dir.path().join("node"), own: Some(dir), _turn: None };
+        let node = Self { state: dir.path().join("node"), installed_at: AtomicUsize::new(0), own: Some(dir), _turn: None };
         node.up(variables).await;
         Some(node)
     }
@@ -199,7 +202,9 @@ spec:
 
     /// The processes of a Pod's containers but the sandbox's own, as the node numbers them.
     pub async fn processes(&self, uid: &str) -> Vec<u32> {
-        let script = format!("grep -ls '{uid}' /proc/[0-9]*/cgroup | while IFS=/ read -r _ _ pid _; do echo \"$pid $(tr '\\0' ' ' </proc/$pid/cmdline)\"; done");
+        let script = format!(
+            "grep -ls '{uid}' /proc/[0-9]*/cgroup | while IFS=/ read -r _ _ pid _; do echo \"$pid $(tr '\\0' ' ' </proc/$pid/cmdline)\"; done"
+        );
         let lines = self.run(&["bash", "-c", &script]).await;
         lines.lines().filter(|line| !line.contains("pause")).filter_map(|line| line.split(' ').next()?.parse().ok()).collect()
     }

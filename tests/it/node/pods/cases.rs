@@ -12,7 +12,9 @@ pub async fn image_absent(stage: &Stage) {
     stage.node.restricted("absent").await;
     stage.declare("absent", "absent", 3128).await;
     let told = stage
-        .says("absent", "names the image", |told| told.provisioned.2.starts_with("ImagePullBackOff: Back-off pulling image \"bed.test/absent:1\""))
+        .says("absent", "names the image", |told| {
+            told.provisioned.2.starts_with("ImagePullBackOff: Back-off pulling image \"bed.test/absent:1\"")
+        })
         .await;
     assert!(told.is("Provisioning", "False", "Provisioning"), "{told:?}");
     assert_eq!(told.ready, told.provisioned);
@@ -24,7 +26,8 @@ pub async fn image_absent(stage: &Stage) {
 pub async fn command_missing(stage: &Stage) {
     stage.node.restricted("no-squid").await;
     stage.declare("no-squid", "no-squid", 3128).await;
-    let told = stage.says("no-squid", "is unhealthy", |told| told.phase == "Unhealthy" && told.ready.2.contains("StartError, exit 128")).await;
+    let told =
+        stage.says("no-squid", "is unhealthy", |told| told.phase == "Unhealthy" && told.ready.2.contains("StartError, exit 128")).await;
     assert!(told.is("Unhealthy", "True", "Provisioned"), "{told:?}");
     assert_eq!((told.ready.0.as_str(), told.ready.1.as_str()), ("False", "ProbeFailed"));
     stage
@@ -43,7 +46,10 @@ pub async fn crash_loop(stage: &Stage) {
     assert!(told.provisioned.2.starts_with("Error, exit 1"), "{told:?}");
     assert_eq!((told.ready.0.as_str(), told.ready.1.as_str()), ("False", "ProbeFailed"));
     let pod = stage.pod_name("exits").await;
-    stage.pods.until("exits", &pod, "restarts", PATIENCE, |pod| (pod["status"]["containerStatuses"][0]["restartCount"] == 3).then_some(())).await;
+    stage
+        .pods
+        .until("exits", &pod, "restarts", PATIENCE, |pod| (pod["status"]["containerStatuses"][0]["restartCount"] == 3).then_some(()))
+        .await;
     assert!(stage.all_said("exits").iter().all(|told| told.phase != "Ready" && !told.provisioned.2.contains("CrashLoopBackOff")));
     assert_eq!(stage.pods.history_of("exits", &pod).iter().filter(|seen| seen.object["deleted"] == true).count(), 0, "never replaced");
 }
@@ -108,7 +114,16 @@ spec: {policyName: sidecars.bed.test}
 "#;
     stage.node.apply(policy).await;
     // It takes a moment to count.
-    let probe = ["-n", "sidecars", "run", "probe", "--image=bed.test/pause:1", "--dry-run=server", "-o", "jsonpath={.spec.initContainers[0].name}{.metadata.name}"];
+    let probe = [
+        "-n",
+        "sidecars",
+        "run",
+        "probe",
+        "--image=bed.test/pause:1",
+        "--dry-run=server",
+        "-o",
+        "jsonpath={.spec.initContainers[0].name}{.metadata.name}",
+    ];
     stage
         .node
         .until("the policy counts", Duration::from_secs(30), || async {
@@ -120,7 +135,12 @@ spec: {policyName: sidecars.bed.test}
     stage.declare("sidecars", "kubernetes", 3128).await;
     let told = stage.says("sidecars", "tells the refusal", |told| told.phase == "Failed").await;
     assert!(told.is("Failed", "False", "PermanentError"), "{told:?}");
-    assert!(told.provisioned.2.contains("violates PodSecurity \"restricted:latest\": allowPrivilegeEscalation != false (container \"injected\""), "{told:?}");
+    assert!(
+        told.provisioned
+            .2
+            .contains("violates PodSecurity \"restricted:latest\": allowPrivilegeEscalation != false (container \"injected\""),
+        "{told:?}"
+    );
     stage.node.kubectl(&["delete", "mutatingadmissionpolicybinding", "sidecars.bed.test"]).await;
     stage.phase("sidecars", "Ready").await;
 }
@@ -137,7 +157,11 @@ pub async fn evicted_and_it_obeyed(stage: &Stage) {
     let ended = |seen: &serde_json::Value| (seen["status"]["phase"] == "Succeeded").then(|| seen["status"]["reason"].clone());
     assert!(stage.pods.ever("prints", &pod, "succeeds", PATIENCE, ended).await.is_null());
     one_after_the_other(stage, "prints", &pod).await;
-    stage.has_said("prints", "says how the last one ended", |told| told.provisioned.2.starts_with("1 instances ended soon after their creation")).await;
+    stage
+        .has_said("prints", "says how the last one ended", |told| {
+            told.provisioned.2.starts_with("1 instances ended soon after their creation")
+        })
+        .await;
 }
 
 /// Evicted, and killed when it did not end: the Pod says so.
@@ -155,7 +179,8 @@ pub async fn evicted_and_killed(stage: &Stage) {
 /// A Pod that ended is made anew: another UID under the same name, and never two at once.
 async fn one_after_the_other(stage: &Stage, namespace: &str, pod: &str) {
     let uids = || {
-        let mut uids: Vec<String> = stage.pods.history_of(namespace, pod).iter().map(|seen| seen.object["metadata"]["uid"].to_string()).collect();
+        let mut uids: Vec<String> =
+            stage.pods.history_of(namespace, pod).iter().map(|seen| seen.object["metadata"]["uid"].to_string()).collect();
         uids.dedup();
         uids
     };
@@ -170,7 +195,9 @@ pub async fn deleted_by_somebody_else(stage: &Stage) {
     stage.ready("deleted", 3128).await;
     let before = stage.pod("deleted").await;
     stage.node.kubectl(&["-n", "deleted", "delete", "pod", before["metadata"]["name"].as_str().unwrap(), "--wait=false"]).await;
-    let told = stage.has_said("deleted", "is on its way out", |told| told.provisioned.0 == "False" && told.provisioned.2.contains("being deleted")).await;
+    let told = stage
+        .has_said("deleted", "is on its way out", |told| told.provisioned.0 == "False" && told.provisioned.2.contains("being deleted"))
+        .await;
     assert!(told.is("Provisioning", "False", "Provisioning"), "{told:?}");
     let name = before["metadata"]["name"].as_str().unwrap();
     let made_anew = |pod: &serde_json::Value| (pod["metadata"]["uid"] != before["metadata"]["uid"]).then(|| pod["metadata"]["uid"].clone());
@@ -187,10 +214,13 @@ pub async fn stuck_terminating(stage: &Stage) {
     let patch = async |list| stage.node.kubectl(&["-n", "stuck", "patch", "pod", &pod, "--type=merge", "-p", &finalizer(list)]).await;
     patch(json!(["bed.test/held"])).await;
     stage.node.kubectl(&["-n", "stuck", "delete", "px", "px", "--wait=false"]).await;
-    let told = stage.says("stuck", "waits", |told| told.phase == "Deleting" && told.provisioned.2.contains("terminating on node node1, due at")).await;
+    let told = stage
+        .says("stuck", "waits", |told| told.phase == "Deleting" && told.provisioned.2.contains("terminating on node node1, due at"))
+        .await;
     assert!(told.is("Deleting", "False", "Provisioning"), "{told:?}");
     // Its time is up, and still it is there.
-    let ended = |pod: &serde_json::Value| (pod["status"]["phase"] == "Succeeded" && !pod["metadata"]["deletionTimestamp"].is_null()).then_some(());
+    let ended =
+        |pod: &serde_json::Value| (pod["status"]["phase"] == "Succeeded" && !pod["metadata"]["deletionTimestamp"].is_null()).then_some(());
     stage.pods.until("stuck", &pod, "has ended", PATIENCE, ended).await;
     assert_eq!(stage.phase("stuck", "Deleting").await["metadata"]["finalizers"], json!(["crawl.example.com/instance-cleanup"]));
     patch(json!(null)).await;

@@ -78,11 +78,13 @@ pub async fn evicted_after_five_minutes(stage: &Stage) {
     stage.node.bed("kill", &["kubelet"]).await;
     let (proxies, pods) = (Watch::of(&stage.node, "proxies"), Watch::of(&stage.node, "pods"));
     let pod = stage.pod_name("keeps").await;
-    let evicted = |pod: &Value| (!pod["metadata"]["deletionTimestamp"].is_null()).then(|| condition(pod, "DisruptionTarget")["reason"].clone());
+    let evicted =
+        |pod: &Value| (!pod["metadata"]["deletionTimestamp"].is_null()).then(|| condition(pod, "DisruptionTarget")["reason"].clone());
     let reason = pods.until("keeps", &pod, "is evicted", Duration::from_secs(400), evicted).await;
     assert_eq!(reason, "DeletionByTaintManager");
     println!("evicted after {} s", start.elapsed().as_secs());
-    let told = proxies.until("keeps", "px", "waits", PATIENCE, |proxy| Some(Told::of(proxy)).filter(|told| told.provisioned.0 == "False")).await;
+    let told =
+        proxies.until("keeps", "px", "waits", PATIENCE, |proxy| Some(Told::of(proxy)).filter(|told| told.provisioned.0 == "False")).await;
     assert!(told.is("Provisioning", "False", "Provisioning"), "{told:?}");
     let says = ["terminating on node node1, due at", "DeletionByTaintManager"];
     assert!(says.iter().all(|part| told.provisioned.2.contains(part)), "{told:?}");

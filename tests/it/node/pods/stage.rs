@@ -47,7 +47,7 @@ impl Told {
 impl Stage {
     pub async fn new(node: Node) -> Self {
         tokio::join!(
-            node.load_operator(""),
+            node.load_operator(),
             node.load_stand_in("bed.test/squid-exits:1", "exit 1"),
             node.load_stand_in("bed.test/squid-eats:1", "eat 200"),
             node.load_stand_in("bed.test/squid-prints:1", "print 4"),
@@ -117,7 +117,9 @@ impl Stage {
 
     /// The name of its Pod, which every Pod that it ever has bears.
     pub async fn pod_name(&self, namespace: &str) -> String {
-        let id = self.proxies.until(namespace, "px", "has an id", PATIENCE, |proxy| Some(text(&proxy["status"]["providerID"])).filter(|id| !id.is_empty()));
+        let id = self
+            .proxies
+            .until(namespace, "px", "has an id", PATIENCE, |proxy| Some(text(&proxy["status"]["providerID"])).filter(|id| !id.is_empty()));
         id.await.split_once('/').unwrap().1.to_owned()
     }
 
@@ -132,6 +134,8 @@ impl Stage {
         let text = self.node.kubectl(&["-n", namespace, "get", "events.events.k8s.io", "-o", "json"]).await;
         let events = serde_json::from_str::<Value>(&text).unwrap();
         let of_proxies = events["items"].as_array().unwrap().iter().filter(|event| event["regarding"]["kind"] == "Proxy");
-        of_proxies.map(|event| format!("{}: {}", event["reason"].as_str().unwrap_or_default(), event["note"].as_str().unwrap_or_default())).collect()
+        of_proxies
+            .map(|event| format!("{}: {}", event["reason"].as_str().unwrap_or_default(), event["note"].as_str().unwrap_or_default()))
+            .collect()
     }
 }

@@ -40,18 +40,30 @@ async fn stripped() -> &'static Path {
         .await
 }
 
+/// The operator with the system's roots and these beside.
+async fn operator(name: &str, roots: &str) -> PathBuf {
+    let (archive, bundle) = (folder().join(format!("{name}.tar")), folder().join(format!("{name}.pem")));
+    let system = std::fs::read_to_string("/etc/ssl/certs/ca-certificates.crt").unwrap_or_default();
+    std::fs::write(&bundle, format!("{system}\n{roots}")).unwrap();
+    let files = [
+        format!("{}=/egress-proxies-operator", stripped().await.display()),
+        format!("{}=/etc/ssl/certs/ca-certificates.crt", bundle.display()),
+    ];
+    make(&archive, &default_name(), &files).await;
+    archive
+}
+
 impl Node {
-    /// Loads the operator under the chart's default name. `roots`: PEM beside the system's roots in its image.
-    pub async fn load_operator(&self, roots: &str) {
-        let folder = tempfile::tempdir_in(folder()).unwrap();
-        let (archive, bundle) = (folder.path().join("operator.tar"), folder.path().join("roots.pem"));
-        let system = std::fs::read_to_string("/etc/ssl/certs/ca-certificates.crt").unwrap_or_default();
-        std::fs::write(&bundle, format!("{system}\n{roots}")).unwrap();
-        let files = [
-            format!("{}=/egress-proxies-operator", stripped().await.display()),
-            format!("{}=/etc/ssl/certs/ca-certificates.crt", bundle.display()),
-        ];
-        make(&archive, &default_name(), &files).await;
+    /// Loads the operator under the chart's default name.
+    pub async fn load_operator(&self) {
+        static ARCHIVE: OnceCell<PathBuf> = OnceCell::const_new();
+        let archive = ARCHIVE.get_or_init(|| operator("operator", "")).await;
+        self.bed("load", &[archive.to_str().unwrap()]).await;
+    }
+
+    /// The same with the bed's authority among the roots of its image.
+    pub async fn load_trusting_operator(&self) {
+        let archive = operator("trusting-operator", &self.authority()).await;
         self.bed("load", &[archive.to_str().unwrap()]).await;
     }
 

@@ -77,7 +77,12 @@ impl Watch {
             if let Some(answer) = self.now(namespace, name).as_ref().and_then(&check) {
                 return answer;
             }
-            assert!(start.elapsed() < limit, "not within {limit:?}: {} {namespace}/{name} {what}\n{}", self.kind, self.told(namespace, name));
+            assert!(
+                start.elapsed() < limit,
+                "not within {limit:?}: {} {namespace}/{name} {what}\n{}",
+                self.kind,
+                self.told(namespace, name)
+            );
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
@@ -89,7 +94,12 @@ impl Watch {
             if let Some(answer) = self.history_of(namespace, name).iter().find_map(|seen| check(&seen.object)) {
                 return answer;
             }
-            assert!(start.elapsed() < limit, "not within {limit:?}: {} {namespace}/{name} {what}\n{}", self.kind, self.told(namespace, name));
+            assert!(
+                start.elapsed() < limit,
+                "not within {limit:?}: {} {namespace}/{name} {what}\n{}",
+                self.kind,
+                self.told(namespace, name)
+            );
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
