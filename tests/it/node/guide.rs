@@ -125,5 +125,4 @@ async fn the_guides_commands_work_as_written() {
     assert!(node.list("default", "pods", "proxy-operator-managed=true").await.is_empty());
     assert!(node.get(NAMESPACE, "deployment", NAME).await.is_none());
     node.kubectl(&["get", "crd", "proxies.crawl.example.com"]).await;
-    node.clean().await;
 }

@@ -182,6 +182,5 @@ async fn whoever_leads_may_go_in_any_way_and_leases_go_on_within_seconds() {
     assert_eq!(node.warnings().await, Vec::<String>::new());
     drop(crawler);
     node.kubectl(&["-n", CRAWL, "delete", "px", "--all", "--timeout=60s"]).await;
-    node.clean().await;
     steps.done("all gone");
 }
