@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::Child;
 use tokio::task::JoinSet;
 
 use crate::support::node::release::{CHECK_URL, DISCOVERY, NAME, NAMESPACE, TRUST};
@@ -27,6 +28,7 @@ struct Try {
 struct Crawler {
     tries: Arc<Mutex<Vec<Try>>>,
     _reader: JoinSet<()>,
+    _process: Child,
 }
 
 impl Crawler {
@@ -37,18 +39,19 @@ impl Crawler {
         );
         let script = format!("while :; do {ask}; sleep 0.1; done");
         let mut command = node.inside(&["kubectl", "-n", CLIENT.0, "exec", CLIENT.1, "--", "sh", "-c", &script]);
-        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
+        let stdout = process.stdout.take().unwrap();
         let tries = Arc::new(Mutex::new(Vec::new()));
         let (sink, mut reader) = (Arc::clone(&tries), JoinSet::new());
         reader.spawn(async move {
-            let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+            let mut lines = BufReader::new(stdout).lines();
             while let Ok(Some(line)) = lines.next_line().await {
                 let (status, retry) = line.split_once(' ').unwrap_or((&line, ""));
                 let one = Try { at: Instant::now(), status: status.parse().unwrap_or(0), retry_after: retry.trim().parse().ok() };
                 sink.lock().unwrap().push(one);
             }
         });
-        Self { tries, _reader: reader }
+        Self { tries, _reader: reader, _process: process }
     }
 
     fn since(&self, at: Instant) -> Vec<Try> {

@@ -173,3 +173,15 @@ async fn on_a_stop_tasks_get_their_grace_and_not_more() {
     assert!(begun.elapsed() < TASK_GRACE + Duration::from_millis(20));
     root.stop().await;
 }
+
+/// What a timer would say nobody hears any more: a stop of many levels must not take a grace for each.
+#[tokio::test(start_paused = true)]
+async fn a_stop_does_not_wait_for_timers() {
+    stage!(diary, system, root, a);
+    have(&a, |puppet, ctx| puppet.kept.push(Box::new(ctx.after(Duration::from_secs(600), Heard("the timer"))))).await;
+    let begun = tokio::time::Instant::now();
+    root.stop().await;
+    assert!(begun.elapsed() < TASK_GRACE / 10, "{:?}", begun.elapsed());
+    pause(1).await;
+    assert_eq!((system.left_of("a").len(), diary.count("a hears the timer")), (0, 0));
+}
