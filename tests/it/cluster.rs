@@ -3,6 +3,7 @@
 mod kinds;
 mod lifecycle;
 mod moments;
+mod orphans;
 mod pods;
 mod replicas;
 mod rights;
