@@ -12,6 +12,7 @@
     reason = "tests say what is wrong by panicking, own their tasks, and are read by nobody but us"
 )]
 
+mod apiserver;
 mod classes;
 mod conformance;
 mod support;
