@@ -15,5 +15,6 @@
 mod apiserver;
 mod classes;
 mod conformance;
+mod squid;
 mod support;
 mod wire;
