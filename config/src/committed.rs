@@ -15,7 +15,7 @@ fn path(relative: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(relative)
 }
 
-fn text(relative: &str) -> String {
+pub(crate) fn text(relative: &str) -> String {
     std::fs::read_to_string(path(relative)).unwrap_or_else(|error| panic!("{relative}: {error}"))
 }
 
@@ -26,8 +26,14 @@ fn sample(name: &str) -> Manifest {
     manifest
 }
 
+/// The annotated file with every entry that is commented out, as its head says how.
 fn annotated() -> ProvidersConfig {
-    providers::load(&path("providers.yaml")).unwrap()
+    let lines = text("providers.yaml");
+    let lines = lines.lines().map(|line| match line.strip_prefix("  #") {
+        Some(rest) if rest.is_empty() || rest.starts_with("- ") || rest.starts_with("  ") => format!("  {rest}"),
+        _ => line.to_owned(),
+    });
+    providers::parse("providers.yaml", lines.collect::<Vec<_>>().join("\n").as_bytes()).unwrap()
 }
 
 /// RE and SA: everything of `config/` that is a manifest or a providers file is in order.
@@ -90,6 +96,14 @@ fn every_sample_resolves_against_the_annotated_providers_file() {
     }
 }
 
+/// IN-3: what needs credentials or a cluster is commented out, and complete: it loads when the comment is taken away.
+#[test]
+fn the_annotated_providers_file_enables_what_needs_nothing_and_has_the_rest_commented_out() {
+    let names = |config: &ProvidersConfig| config.entries.iter().map(|entry| entry.type_name()).collect::<Vec<_>>();
+    assert_eq!(names(&providers::load(&path("providers.yaml")).unwrap()), ["local"]);
+    assert_eq!(names(&annotated()), providers::TYPES.map(|known| known.name));
+}
+
 /// The annotated file shows every key of the block, with the defaults but for the addresses.
 #[test]
 fn the_annotated_providers_file_shows_every_key() {
@@ -113,7 +127,7 @@ fn the_annotated_providers_file_shows_every_key() {
 }
 
 /// The keys a place of the providers file knows, as its refusal of an unknown one lists them.
-fn known(of_type: &str, entry: &str) -> BTreeSet<String> {
+pub(crate) fn known(of_type: &str, entry: &str) -> BTreeSet<String> {
     let faults = providers::parse("p", format!("providers: [{{name: a, type: {of_type}, {entry}}}]").as_bytes()).unwrap_err();
     let list = faults.iter().find_map(|fault| fault.reason.split_once("known are ")).unwrap().1;
     list.split(", ").map(str::to_owned).collect()
@@ -142,9 +156,12 @@ fn names(rows: &BTreeMap<String, String>) -> BTreeSet<String> {
 /// Every flag and default of a command is in the document, and no other.
 #[test]
 fn the_document_has_every_flag_with_its_default() {
-    for (command, heading) in
-        [("standalone", "### Flags of `standalone`"), ("check", "### Flags of `check`"), ("get", "### Flags of `get`")]
-    {
+    for (command, heading) in [
+        ("run", "### Flags of `run`"),
+        ("standalone", "### Flags of `standalone`"),
+        ("check", "### Flags of `check`"),
+        ("get", "### Flags of `get`"),
+    ] {
         let rows = documented("../docs/configuration.md", heading);
         let flags = cli::flags(command);
         let documented: BTreeSet<_> = rows.keys().map(|flag| flag.split(' ').next().unwrap().to_owned()).collect();
@@ -164,6 +181,7 @@ fn the_document_has_every_key_of_the_providers_file() {
     assert_eq!(names(&documented(document, "### The block `local`")), known("local", "local: {zz: 1}"));
     assert_eq!(names(&documented(document, "### Items of `faults`")), known("local", "local: {faults: [{proxies: '*', zz: 1}]}"));
     assert_eq!(names(&documented(document, "### The block `kubernetes`")), known("kubernetes", "kubernetes: {zz: 1}"));
+    assert_eq!(names(&documented("../docs/kubernetes-provider.md", "### The block")), known("kubernetes", "kubernetes: {zz: 1}"));
 }
 
 /// Every field of the schema, by its path below `spec` or `status`.

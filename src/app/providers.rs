@@ -2,13 +2,13 @@
 //! of [`egress_config::providers`]; a new one is a new arm of [`backend`] and of [`settings`].
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use egress_backend_kubernetes::{Budgets, CloudInit, KubernetesBackend, KubernetesConfig};
 use egress_backend_local::{Faults, Limits, LocalBackend, LocalConfig, Outside};
-use egress_config::cli::StandaloneSettings;
+use egress_config::cli::CommonSettings;
 use egress_config::providers::{
     CloudInitPolicy, FaultKnobs, KubernetesBlock, LocalBlock, ProviderBlock, ProviderEntry, ProvidersConfig, Quantity,
 };
@@ -20,55 +20,40 @@ use egress_protocol::provider::Settings;
 use egress_provider::{Backend, BuildBackend, MakeEntries, ProviderArgs, ProvidersArgs};
 
 use crate::app::Ports;
-use crate::demo::Demo;
-
-/// How long tunnels may end on an orderly stop (OP-5).
-const STOP_GRACE: Duration = Duration::from_secs(10);
 
 /// What every backend may need from the process.
 #[derive(Debug, Clone)]
-struct Surroundings {
+pub(super) struct Surroundings {
     /// `None`: nothing is kept.
-    state: Option<PathBuf>,
-    installation: InstallationId,
-    egress_allow: AllowList,
-    cluster: Cluster,
-    ports: Ports,
+    pub(super) state: Option<PathBuf>,
+    pub(super) installation: InstallationId,
+    pub(super) egress_allow: AllowList,
+    pub(super) cluster: Cluster,
+    /// Closed: no call starts (SV-4).
+    pub(super) fence: Fence,
+    /// How long tunnels may end on an orderly stop (OP-5).
+    pub(super) stop_grace: Duration,
+    pub(super) ports: Ports,
 }
 
 /// The cluster that Pods are made in.
 #[derive(Debug, Clone, Default)]
-struct Cluster {
-    access: Access,
+pub(super) struct Cluster {
+    pub(super) access: Access,
     /// Whether the Proxies are objects there (K8-7).
-    has_the_proxies: bool,
+    pub(super) has_the_proxies: bool,
     /// `--proxy-namespace` (OP-25).
-    namespace: Option<Arc<str>>,
+    pub(super) namespace: Option<Arc<str>>,
 }
 
-/// Every entry with its backend's constructor. In a demonstration the built-in entry may reach the endpoint, that address
-/// and port only.
-pub(super) fn of(
-    settings: &StandaloneSettings,
-    demo: Option<&Demo>,
-    state: &Path,
-    installation: &InstallationId,
-    ports: &Ports,
-) -> Result<ProvidersArgs, Vec<String>> {
-    let allowed = demo.map(|demo| AllowList::parse(&[demo.address.to_string()])).transpose()?.unwrap_or_default();
-    let around = Surroundings {
-        state: Some(state.to_owned()),
-        installation: installation.clone(),
-        egress_allow: settings.egress_allow.clone().and(&allowed),
-        cluster: Cluster::default(),
-        ports: ports.clone(),
-    };
+/// Every entry with its backend's constructor.
+pub(super) fn of(settings: &CommonSettings, around: Surroundings) -> ProvidersArgs {
     let make: MakeEntries = Arc::new(move |config| config.entries.iter().map(|entry| made(entry, &around)).collect());
     let entries = ProvidersArgs::new(make(&settings.providers));
-    Ok(match &settings.providers_file {
+    match &settings.providers_file {
         None => entries,
         Some(path) => entries.following(path.clone(), make),
-    })
+    }
 }
 
 /// An entry with its backend's constructor. Dials nothing, reads nothing.
@@ -76,9 +61,10 @@ fn made(entry: &ProviderEntry, around: &Surroundings) -> egress_provider::Provid
     let (type_, fingerprint, foundation) = (entry.type_name(), entry.fingerprint.clone(), entry.foundation.clone());
     let (name, max_concurrent_creates) = (Arc::clone(&entry.name), size(entry.max_concurrent_creates));
     let settings = settings(entry, around);
+    let (stop_grace, fence) = (around.stop_grace, around.fence.clone());
     let (entry, around) = (entry.clone(), around.clone());
     let build: BuildBackend = Arc::new(move || Ok(backend(&entry, &around)));
-    let args = ProviderArgs { name, max_concurrent_creates, stop_grace: STOP_GRACE, fence: Fence::open(), build };
+    let args = ProviderArgs { name, max_concurrent_creates, stop_grace, fence, build };
     egress_provider::ProviderEntry { type_, fingerprint, foundation, settings, args }
 }
 
@@ -89,6 +75,8 @@ pub(crate) fn for_a_check(config: &ProvidersConfig) -> Vec<(Arc<str>, &'static s
         installation: InstallationId::new("check"),
         egress_allow: AllowList::default(),
         cluster: Cluster::default(),
+        fence: Fence::open(),
+        stop_grace: Duration::ZERO,
         ports: Ports::default(),
     };
     config.entries.iter().map(|entry| (Arc::clone(&entry.name), entry.type_name(), backend(entry, &around))).collect()
