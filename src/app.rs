@@ -5,6 +5,7 @@
 //! What must stay true: whatever can be wrong with the settings is found before the first actor starts, and is exit 2;
 //! a tree that ends by itself is exit 3; an orderly stop waits for every part and is exit 0.
 
+mod cluster;
 mod leader;
 mod listeners;
 mod open_files;
@@ -25,6 +26,7 @@ use egress_monitor::MonitorArgs;
 use egress_prober::{Guard, GuardPolicy, ProbeSettings};
 use egress_protocol::leadership::Fence;
 use egress_protocol::metrics::Metrics;
+use egress_protocol::net::AllowList;
 use egress_protocol::{Clock, InstallationId};
 use egress_supervision::{ChildSpec, Failure, System};
 use egress_sweeper::SweeperArgs;
@@ -43,12 +45,14 @@ use leader::LeaderArgs;
 use listeners::Bound;
 use root::{Rest, Root, RootArgs};
 
-pub use run::run;
+pub use run::{Way, run};
 
 /// More messages than this wait for the broker: calls are shed (SV-3). About a tenth of a second of its work.
 const BROKER_BACKLOG: u64 = 10_000;
 /// Connections of a listener beside those that may wait for a lease (LS-23).
 const CONNECTIONS: usize = 1000;
+/// How long tunnels may end on an orderly stop (OP-5).
+const STOP_GRACE: Duration = Duration::from_secs(10);
 /// The whole stop; each part has its own limit below this.
 const STOP: Duration = Duration::from_secs(60);
 
@@ -79,6 +83,9 @@ pub enum StartError {
     /// The settings do not fit the machine: exit 2.
     #[error("{0}")]
     Settings(String),
+    /// What is needed does not answer: exit 3.
+    #[error("{0}")]
+    Unavailable(String),
     /// A part did not start: exit 3.
     #[error("the tree did not start: {0}")]
     Tree(#[from] Failure),
@@ -93,7 +100,7 @@ impl StartError {
     pub const fn exit_code(&self) -> u8 {
         match self {
             Self::Settings(_) => 2,
-            Self::Tree(_) => 3,
+            Self::Unavailable(_) | Self::Tree(_) => 3,
         }
     }
 }
@@ -140,11 +147,22 @@ impl App {
             Objects::Folders(given) => (None, ManifestFolders::open(given, &records).map_err(StartError::settings)?),
         };
         let common = &settings.common;
-        let probes = probe_settings(common)?;
+        let probes = probe_settings(common, GuardPolicy::default())?;
         let system = System::new(ports.clock, Metrics::new(common.per_proxy_metrics).shared());
         let lifecycle = Lifecycle::default();
-        let providers = providers::of(common, demo.as_ref(), state.path(), &installation, &ports)
-            .map_err(|faults| StartError::Settings(faults.join("\n")))?;
+        // In a demonstration the built-in entry may reach the endpoint, that address and port only.
+        let endpoint = demo.as_ref().map(|demo| AllowList::parse(&[demo.address.to_string()])).transpose();
+        let endpoint = endpoint.map_err(|faults| StartError::Settings(faults.join("\n")))?.unwrap_or_default();
+        let around = providers::Surroundings {
+            state: Some(state.path().to_owned()),
+            installation: installation.clone(),
+            egress_allow: common.egress_allow.clone().and(&endpoint),
+            cluster: providers::Cluster::default(),
+            fence: Fence::open(),
+            stop_grace: STOP_GRACE,
+            ports,
+        };
+        let providers = providers::of(common, around);
         for warning in &common.providers.warnings {
             tracing::warn!(warning, "WARNING: providers file");
         }
@@ -159,18 +177,31 @@ impl App {
             machine: machine_settings(common),
             probes,
             sweeper: sweeper(common, &installation),
+            health: None,
             monitor: monitor(common, Fence::open()),
         };
         let rest = Rest::Standalone { source: ManifestsArgs::new(state.clone(), folders), leader };
         let args = RootArgs { http, rest };
-        system.metrics().providers_config_valid.set(1);
-        let mut spec = ChildSpec::<Root>::essential("root", args);
-        spec.policy.stop_timeout = STOP;
-        let root = system.start_root(spec).await?;
-        lifecycle.set_started();
-        tracing::info!("started");
-        Ok(Running { addresses, installation, state: state.path().to_owned(), system, lifecycle, root })
+        start_tree(system, lifecycle, args, addresses, installation, Some(state.path().to_owned())).await
     }
+}
+
+/// Starts the root and what is below it.
+async fn start_tree(
+    system: System,
+    lifecycle: Lifecycle,
+    args: RootArgs,
+    addresses: Addresses,
+    installation: InstallationId,
+    state: Option<PathBuf>,
+) -> Result<Running, StartError> {
+    system.metrics().providers_config_valid.set(1);
+    let mut spec = ChildSpec::<Root>::essential("root", args);
+    spec.policy.stop_timeout = STOP;
+    let root = system.start_root(spec).await?;
+    lifecycle.set_started();
+    tracing::info!("started");
+    Ok(Running { addresses, installation, state, system, lifecycle, root })
 }
 
 /// A running process. Dropping it kills every part.
@@ -180,8 +211,8 @@ pub struct Running {
     pub addresses: Addresses,
     /// Which operator it is.
     pub installation: InstallationId,
-    /// The state folder, absolute.
-    pub state: PathBuf,
+    /// The state folder, absolute; a cluster needs none.
+    pub state: Option<PathBuf>,
     system: System,
     lifecycle: Lifecycle,
     root: egress_supervision::Root,
@@ -208,7 +239,8 @@ impl Running {
     }
 }
 
-fn probe_settings(settings: &CommonSettings) -> Result<Arc<ProbeSettings>, StartError> {
+/// Where a cluster is refused things, `policy` says so; the exceptions are the settings'.
+fn probe_settings(settings: &CommonSettings, policy: GuardPolicy) -> Result<Arc<ProbeSettings>, StartError> {
     let roots = match &settings.check_ca_file {
         None => None,
         Some(path) => Some(std::fs::read(path).map_err(|error| named("--check-ca-file", path, error))?),
@@ -220,7 +252,7 @@ fn probe_settings(settings: &CommonSettings) -> Result<Arc<ProbeSettings>, Start
     let guard = Guard::new(GuardPolicy {
         endpoint_allow: settings.endpoint_allow.clone(),
         check_url_allow: settings.check_url_allow.clone(),
-        ..GuardPolicy::default()
+        ..policy
     });
     let mut probes = ProbeSettings::new(tls, guard);
     probes.traced = settings.trace_health_probes;

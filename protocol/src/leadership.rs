@@ -11,10 +11,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use arc_swap::ArcSwap;
 use tokio::time::{Duration, Instant};
 
+use crate::message::{Message, Reply};
+
 /// The id of the actor that holds the Lease.
 pub const ACTOR_ID: &str = "leadership";
 /// The id of the branch that only a leader runs.
 pub const BRANCH_ID: &str = "leader";
+/// Where on the Lease the `HOST:PORT` of its holder's discovery API stands (LS-10).
+pub const ADDRESS_ANNOTATION: &str = "crawl.example.com/discovery-address";
 
 const CLOSED: u64 = 0;
 const OPEN: u64 = u64::MAX;
@@ -114,6 +118,33 @@ pub enum Standing {
         /// `HOST:PORT` of the leader's discovery API, from the Lease's annotation (LS-10).
         address: Option<Arc<str>>,
     },
+}
+
+/// What `leadership` is asked.
+#[derive(Debug)]
+pub enum LeadershipMessage {
+    /// How the election stands, for `/readyz?verbose`; answered at once, whatever the API server does.
+    State {
+        /// The answer.
+        reply_to: Reply<LeadershipState>,
+    },
+}
+
+impl Message for LeadershipMessage {
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::State { .. } => "State",
+        }
+    }
+}
+
+/// How the election stands.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct LeadershipState {
+    /// The Lease was seen once: it is known who leads, if anybody does. Before that a replica can serve nobody.
+    pub settled: bool,
+    /// What a person should know, one line each; empty when all is well. None of them makes a replica unready.
+    pub faults: Vec<String>,
 }
 
 /// The [`Standing`] as it is now: written by `leadership`, read by whoever serves. All clones are one.
