@@ -181,6 +181,7 @@ fn the_document_has_every_key_of_the_providers_file() {
     assert_eq!(names(&documented(document, "### The block `local`")), known("local", "local: {zz: 1}"));
     assert_eq!(names(&documented(document, "### Items of `faults`")), known("local", "local: {faults: [{proxies: '*', zz: 1}]}"));
     assert_eq!(names(&documented(document, "### The block `kubernetes`")), known("kubernetes", "kubernetes: {zz: 1}"));
+    assert_eq!(names(&documented("../docs/kubernetes-provider.md", "### The block")), known("kubernetes", "kubernetes: {zz: 1}"));
 }
 
 /// Every field of the schema, by its path below `spec` or `status`.

@@ -46,7 +46,7 @@ use decode::{Seen, SeenSecret};
 use secrets::Secrets;
 use store::Store;
 use watch::{Plan, Told};
-use watching::Watching;
+use watching::{Away, Watching};
 use writes::{Change, Done, Job, Waiter};
 
 pub use args::{Pace, SourceArgs, spec};
@@ -144,8 +144,8 @@ pub struct ClusterSource {
     lanes: Lanes<ObjectKey, Job>,
     /// What the API server does not take, by object.
     refused: BTreeMap<ObjectKey, String>,
-    /// Why it takes nothing.
-    away: Option<String>,
+    /// Whether it takes anything.
+    away: Away,
     events: Events,
     announcing: Lanes<ObjectKey, Request>,
     proxies: Address<ProxiesMessage>,
@@ -184,7 +184,7 @@ impl Actor for ClusterSource {
             untold: false,
             lanes: Lanes::new(args.pace.writes),
             refused: BTreeMap::new(),
-            away: None,
+            away: Away::default(),
             events: Events::default(),
             announcing: Lanes::new(EVENTS),
             proxies: ctx.system().address(proxies::ACTOR_ID),
@@ -238,6 +238,7 @@ impl Actor for ClusterSource {
             Internal::Tick => {
                 let (now, patience) = (ctx.now(), self.args.pace.patience);
                 self.watches_mut().for_each(|watch| watch.look(now, patience));
+                self.away.look(now, patience);
                 if self.untold && self.proxies.is_up() {
                     self.resend();
                 }
@@ -303,7 +304,7 @@ impl ClusterSource {
         if self.overdue && !(self.cloud_init_watch.listed && self.credentials_watch.listed) {
             faults.push("objects are handled without the Secrets that could not be listed".to_owned());
         }
-        faults.extend(self.away.iter().map(|why| format!("the API server does not take writes: {why}")));
+        faults.extend(self.away.fault(now));
         let unreadable = self.store.iter().filter_map(|entry| entry.fault.as_ref().map(|why| (&entry.meta.key, why)));
         faults.extend(named(unreadable.map(|(key, why)| format!("Proxy {key} cannot be read: {why}"))));
         faults.extend(named(self.refused.iter().map(|(key, why)| format!("what is written to Proxy {key} is refused: {why}"))));

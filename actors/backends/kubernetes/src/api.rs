@@ -29,6 +29,8 @@ use crate::marks;
 
 /// More than any page is.
 const ANSWER_LIMIT: usize = 64 * 1024 * 1024;
+/// Reading the credentials, which are files or the output of a command.
+const CREDENTIALS: Duration = Duration::from_secs(5);
 /// Who made the Pods, as the API server remembers it.
 const FIELD_MANAGER: &str = "egress-proxies-operator";
 
@@ -137,16 +139,17 @@ struct Answer {
 }
 
 impl Answer {
-    /// The API server's word for it, if it is one.
+    /// The API server's word for it, if it is one. Where it runs out of time itself it leaves `kind` away.
     fn status(&self) -> Option<Box<Status>> {
         #[derive(Deserialize)]
-        struct Kind {
-            kind: String,
+        struct Shape {
+            kind: Option<String>,
         }
-        let kind: Kind = serde_json::from_slice(&self.body).ok()?;
-        let mut status: Status = (kind.kind == "Status").then(|| serde_json::from_slice(&self.body).ok())??;
+        let shape: Shape = serde_json::from_slice(&self.body).ok()?;
+        let mut status: Status = serde_json::from_slice(&self.body).ok()?;
+        let told = shape.kind.map_or(status.is_failure(), |kind| kind == "Status");
         status.code = self.code;
-        Some(Box::new(status))
+        told.then(|| Box::new(status))
     }
 
     fn refused(&self) -> Option<CallError> {
@@ -258,9 +261,10 @@ impl Api {
             }
         };
         // An attempt watches caller and budget itself; what is left to watch here is the reading of credentials.
+        let longest = budget * 2 + CREDENTIALS;
         let answer = tokio::select! {
             biased;
-            ended = self.client.call(budget * 2, attempt) => match ended {
+            ended = self.client.call(longest, attempt) => match ended {
                 Ok(ended) => ended?,
                 Err(ApiError::Status(status)) => return Err(CallError::Refused { status, retry_after: None }),
                 Err(error) => return Err(error.into()),
@@ -403,4 +407,4 @@ fn shown(pod: &Pod) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

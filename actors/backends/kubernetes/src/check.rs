@@ -19,6 +19,8 @@ pub(crate) fn reason(error: &CallError) -> &'static str {
         | CallError::Deadline
         | CallError::OutOfBudget(_)
         | CallError::Unanswered(egress_kube::ApiError::Timeout(_)) => "Timeout",
+        // Its overload protection says no more than that.
+        CallError::NoStatus { code: 429, .. } => "APIError",
         CallError::Refused { .. }
         | CallError::NoStatus { .. }
         | CallError::Garbled(_)
@@ -84,6 +86,7 @@ mod tests {
             (refused(429, "TooManyRequests"), "APIError"),
             (refused(404, "NotFound"), "APIError"),
             (CallError::NoStatus { code: 502, retry_after: None }, "Unreachable"),
+            (CallError::NoStatus { code: 429, retry_after: None }, "APIError"),
             (CallError::Garbled("line 1 column 1".to_owned()), "Unreachable"),
             (CallError::Unanswered(egress_kube::ApiError::Transport("connection refused".to_owned())), "Unreachable"),
             (CallError::Unanswered(egress_kube::AccessError("no kubeconfig".to_owned()).into()), "Unreachable"),

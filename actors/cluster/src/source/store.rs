@@ -48,7 +48,7 @@ pub(crate) struct Entry {
     awaited: Option<Version>,
     /// As the directory was told.
     pub(crate) told: Option<Arc<ProxyObject>>,
-    /// The status that we wrote last: its writer knows it.
+    /// The status that we wrote last, or are about to: its writer knows it.
     pub(crate) wrote: Option<Arc<ProxyStatus>>,
 }
 

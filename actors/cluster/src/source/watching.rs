@@ -1,4 +1,4 @@
-//! How a watch is doing, for people (O11). Pure.
+//! How the watches and writes are doing, for people (O11). Pure.
 
 use std::time::Duration;
 
@@ -94,6 +94,46 @@ impl Watching {
     /// For `/debug/actors`.
     pub(crate) fn describe(&self, now: Timestamp) -> Value {
         json!({"listed": self.listed, "heardSecondsAgo": self.heard.map(|heard| now.since(heard).as_secs()), "trouble": self.trouble.is_some()})
+    }
+}
+
+/// Whether the API server takes writes.
+#[derive(Debug, Default)]
+pub(crate) struct Away {
+    trouble: Option<(Timestamp, String)>,
+    warned: bool,
+}
+
+impl Away {
+    /// It did not take one, through no fault of the object.
+    pub(crate) fn troubled(&mut self, now: Timestamp, why: String) {
+        match &mut self.trouble {
+            Some((_, last)) => *last = why,
+            None => self.trouble = Some((now, why)),
+        }
+    }
+
+    /// It took one.
+    pub(crate) fn well(&mut self) {
+        if self.trouble.take().is_some() && std::mem::take(&mut self.warned) {
+            tracing::info!("the API server takes writes again");
+        }
+    }
+
+    /// Tells a person, once, of what does not go away by itself.
+    pub(crate) fn look(&mut self, now: Timestamp, patience: Duration) {
+        if let Some((since, why)) = &self.trouble
+            && !self.warned
+            && now.since(*since) >= patience
+        {
+            tracing::warn!(reason = why, "WARNING: the API server does not take writes");
+            self.warned = true;
+        }
+    }
+
+    pub(crate) fn fault(&self, now: Timestamp) -> Option<String> {
+        let (since, why) = self.trouble.as_ref()?;
+        Some(format!("the API server does not take writes for {} s: {why}", now.since(*since).as_secs()))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use egress_kube::kube::core::Status;
 use egress_kube::{ApiClient, ApiError, PatchKind, REQUEST, Request};
 use egress_protocol::leadership::Fence;
 use egress_protocol::message::Reply;
@@ -193,6 +194,15 @@ fn read_answer(answer: &str) -> Result<Seen, ApiError> {
     decode::proxy(value).map_err(unreadable)
 }
 
+/// Of a 403 only the words tell whether it is about this object (admission) or about us (the authorizer).
+fn refuses_this(status: &Status) -> bool {
+    match status.code {
+        400 | 413 | 422 => true,
+        403 => !status.message.contains("is forbidden: User "),
+        _ => false,
+    }
+}
+
 impl Done {
     const fn gone() -> Self {
         Self { result: Err(SourceError::Gone), seen: None, trouble: None }
@@ -202,7 +212,7 @@ impl Done {
         let text = error.to_string();
         let trouble = match error {
             ApiError::Withheld(_) => None,
-            ApiError::Status(status) if matches!(status.code, 400 | 413 | 422) => Some(Trouble::Refused(text.clone())),
+            ApiError::Status(status) if refuses_this(status) => Some(Trouble::Refused(text.clone())),
             ApiError::Status(_) | ApiError::Timeout(_) | ApiError::Transport(_) | ApiError::Access(_) => Some(Trouble::Away(text.clone())),
         };
         Self { result: Err(SourceError::Unavailable(text)), seen: None, trouble }

@@ -1,5 +1,7 @@
 //! Writes and Events on their way: whose turn it is, and what follows from the answers.
 
+use std::sync::Arc;
+
 use egress_kube::{ApiError, REQUEST};
 use egress_protocol::source::{ProxyEvent, SourceError};
 use egress_protocol::{ObjectKey, Uid};
@@ -30,6 +32,10 @@ impl ClusterSource {
                 self.lanes.done(&key);
                 continue;
             }
+            // The watch may tell of it before the answer comes.
+            if let (Change::Status(status), Some(entry)) = (&change, self.store.get_mut(&key)) {
+                entry.wrote = Some(Arc::clone(status));
+            }
             let writer = Writer { client: self.args.client.clone(), fence: self.args.fence.clone(), key: key.clone(), uid };
             let work = async move {
                 let done = writer.perform(&change, known).await;
@@ -42,26 +48,22 @@ impl ClusterSource {
     pub(super) fn wrote(&mut self, ctx: &Context<Self>, Wrote { key, change, waiter, done }: Wrote) {
         self.lanes.done(&key);
         match &done.trouble {
-            Some(Trouble::Refused(why)) => {
+            Some(Trouble::Refused(why)) if self.store.get(&key).is_some() => {
                 let news = self.refused.insert(key.clone(), why.clone()).is_none();
                 news.then(|| tracing::warn!(proxy = %key, reason = why, "WARNING: the API server refuses what is written to a Proxy"));
             }
-            Some(Trouble::Away(why)) => {
-                let news = self.away.replace(why.clone()).is_none();
-                news.then(|| tracing::warn!(reason = why, "WARNING: the API server does not take writes"));
-            }
+            Some(Trouble::Refused(_)) => {}
+            Some(Trouble::Away(why)) => self.away.troubled(ctx.now(), why.clone()),
             None if done.result.is_ok() => {
                 self.refused.remove(&key);
-                if self.away.take().is_some() {
-                    tracing::info!("the API server takes writes again");
-                }
+                self.away.well();
             }
             None => {}
         }
         if let Some(seen) = done.seen {
             let news = self.store.observe(seen, Origin::Answer);
             if let (Change::Status(status), Ok(_), Some(entry)) = (change, &done.result, self.store.get_mut(&key)) {
-                entry.wrote = Some(status);
+                entry.wrote = entry.body.as_ref().map(|body| Arc::clone(&body.status)).filter(|kept| *kept == status);
             }
             self.spread(news);
         }

@@ -17,5 +17,6 @@ mod health;
 mod relay;
 mod rights;
 mod source;
+mod spans;
 mod tree;
 mod trouble;

@@ -127,7 +127,7 @@ async fn without_the_right_to_read_secrets_the_others_are_told_after_a_while_and
     assert!(faults.contains("Secrets for cloud-init could not be listed") && faults.contains("secrets is forbidden"), "{faults}");
     account.allow(&bed, &manager()).await;
     tree.until("px", "is resolved", |object| matches!(object.cloud_init, CloudInit::Resolved { .. })).await;
-    assert!(tree.faults().await.is_empty(), "{:?}", tree.faults().await);
+    eventually("nothing is wrong", SOON, || async { tree.faults().await.is_empty().then_some(()) }).await;
 }
 
 #[tokio::test]
@@ -150,6 +150,23 @@ async fn without_the_right_to_read_proxies_nothing_is_told_and_no_live_set_is_vo
     eventually("the live set is refused", SOON, || async { tree.live().await.err() }).await;
     assert_eq!(tree.list().await.unwrap().len(), 1);
     assert!(!tree.heard().iter().any(|message| matches!(message, egress_protocol::proxies::ProxiesMessage::Gone { .. })));
+}
+
+#[tokio::test]
+async fn without_the_right_to_write_it_is_one_fault_for_all_and_not_one_each() {
+    let Some(bed) = Bed::get("without_the_right_to_write_it_is_one_fault_for_all_and_not_one_each").await else { return };
+    let account = Account::new(&bed, "manager", &without("proxies/status")).await;
+    for name in ["a", "b"] {
+        bed.create_proxy(name, external()).await;
+    }
+    let tree = Tree::start(args(&bed, &account)).await;
+    tree.synced().await;
+    for name in ["a", "b"] {
+        let px = tree.last(name).unwrap();
+        assert!(tree.write(&px.key, &px.uid, ready()).await.is_err());
+    }
+    let faults = tree.faults().await;
+    assert!(faults.len() == 1 && faults[0].contains("does not take writes") && faults[0].contains("cannot patch"), "{faults:?}");
 }
 
 /// The token in the file is refused from one moment to the next, then there is another one.

@@ -85,6 +85,25 @@ async fn a_status_is_for_the_object_as_it_is_and_for_no_other_of_its_name_op_24(
     assert_eq!(tree.write(&px.key, &other, status(Phase::Ready)).await, Err(SourceError::Gone));
 }
 
+/// The remedy of OP-34 is a status that somebody else writes.
+#[tokio::test]
+async fn a_status_is_told_unless_its_own_writer_has_just_written_it_op_34() {
+    let Some(bed) = Bed::get("a_status_is_told_unless_its_own_writer_has_just_written_it_op_34").await else { return };
+    bed.create_proxy("px", external()).await;
+    let tree = Tree::start(args(&bed)).await;
+    tree.synced().await;
+    let px = tree.last("px").unwrap();
+    for phase in [Phase::Pending, Phase::Ready, Phase::Unhealthy, Phase::Ready] {
+        tree.write(&px.key, &px.uid, status(phase)).await.unwrap();
+    }
+    bed.create_proxy("later", external()).await;
+    tree.until("later", "is told, and with it all that came before", |_| true).await;
+    assert_eq!(tree.applied("px"), 1);
+    bed.patch(&format!("{}/status", bed.proxy("px")), json!({"status": {"installation": "other"}})).await;
+    let told = tree.until("px", "has another owner", |object| object.status.installation.is_some()).await;
+    assert_eq!((told.status.phase, tree.applied("px")), (Some(Phase::Ready), 2));
+}
+
 #[tokio::test]
 async fn our_finalizer_comes_and_goes_and_those_of_others_stay_op_11() {
     let Some(bed) = Bed::get("our_finalizer_comes_and_goes_and_those_of_others_stay_op_11").await else { return };

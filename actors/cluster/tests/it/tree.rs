@@ -157,7 +157,7 @@ impl Tree {
         eventually(&format!("{name}: {what}"), SOON, || async { self.last(name).filter(|object| is(object)) }).await
     }
 
-    async fn ask<T: Send + 'static>(&self, message: impl FnOnce(Reply<T>) -> SourceMessage + Send) -> T {
+    pub async fn ask<T: Send + 'static>(&self, message: impl FnOnce(Reply<T>) -> SourceMessage + Send) -> T {
         self.system.address::<SourceMessage>(ACTOR_ID).call(ASK, message).await.unwrap()
     }
 

@@ -246,7 +246,7 @@ async fn what_the_api_server_answers_to_a_write_decides_what_the_writer_hears() 
     let px = tree.last("px").unwrap();
     let write = || tree.write(&px.key, &px.uid, status(Phase::Ready));
     for (code, fault) in
-        [(422, "what is written to Proxy"), (500, "does not take writes"), (429, "does not take writes"), (403, "does not take writes")]
+        [(422, "what is written to Proxy"), (500, "does not take writes"), (429, "does not take writes"), (403, "what is written to Proxy")]
     {
         relay.refuse("PATCH", "/px/status", 1, code, "because of this");
         relay.forget();
