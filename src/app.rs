@@ -24,7 +24,7 @@ use egress_lease::BookSettings;
 use egress_manifests::{ManifestFolders, ManifestsArgs, StateFolder};
 use egress_monitor::MonitorArgs;
 use egress_prober::{Guard, GuardPolicy, ProbeSettings};
-use egress_protocol::leadership::Fence;
+use egress_protocol::leadership::{Fence, Standing, StandingCell};
 use egress_protocol::metrics::Metrics;
 use egress_protocol::net::AllowList;
 use egress_protocol::{Clock, InstallationId};
@@ -39,7 +39,9 @@ use crate::http::connection::Limits;
 use crate::http::debug::Debug;
 use crate::http::discovery::Discovery;
 use crate::http::health::{self, Health};
+use crate::http::listener::ListenerArgs;
 use crate::http::metrics::Exposition;
+use crate::http::tls::Tls;
 use crate::lifecycle::Lifecycle;
 use leader::LeaderArgs;
 use listeners::Bound;
@@ -49,6 +51,8 @@ pub use run::{Way, run};
 
 /// More messages than this wait for the broker: calls are shed (SV-3). About a tenth of a second of its work.
 const BROKER_BACKLOG: u64 = 10_000;
+/// The listener that `--metrics-secure` is about.
+const METRICS: &str = "metrics";
 /// Connections of a listener beside those that may wait for a lease (LS-23).
 const CONNECTIONS: usize = 1000;
 /// How long tunnels may end on an orderly stop (OP-5).
@@ -169,7 +173,8 @@ impl App {
         let objects = records.len().max(demo.as_ref().map_or(1, |demo| demo.proxies.len()));
         open_files::raise(files_needed(common, objects));
 
-        let (http, addresses) = serve(common, demo, &system, &lifecycle, &installation)?;
+        let front = Front { standing: StandingCell::new(Standing::Alone), metrics_tls: None };
+        let (http, addresses) = serve(common, demo, &system, &lifecycle, &installation, front)?;
         let leader = LeaderArgs {
             providers,
             leases: book_settings(common),
@@ -309,6 +314,13 @@ fn files_needed(settings: &CommonSettings, objects: usize) -> u64 {
     u64::try_from(all).unwrap_or(u64::MAX)
 }
 
+/// What the listeners of a cluster have beside those of `standalone`.
+struct Front {
+    standing: StandingCell,
+    /// `--metrics-secure`.
+    metrics_tls: Option<Tls>,
+}
+
 /// Binds every listener and lays out what each serves. All addresses that cannot be had are told at once.
 fn serve(
     settings: &CommonSettings,
@@ -316,6 +328,7 @@ fn serve(
     system: &System,
     lifecycle: &Lifecycle,
     installation: &InstallationId,
+    front: Front,
 ) -> Result<(HttpArgs, Addresses), StartError> {
     let (tokens, token_file) = match &settings.tokens {
         TokenSource::Open => (Tokens::open(), None),
@@ -339,7 +352,7 @@ fn serve(
     };
     let discovery = bind("discovery", "discovery-bind-address", Some(settings.discovery));
     let debug = bind("debug", "debug-bind-address", settings.debug);
-    let metrics = bind("metrics", "metrics-bind-address", settings.metrics);
+    let metrics = bind(METRICS, "metrics-bind-address", settings.metrics);
     let probe = bind("health", "health-probe-bind-address", settings.health);
     let (Some(discovery), true) = (discovery, faults.is_empty()) else {
         return Err(StartError::Settings(faults.join("\n")));
@@ -354,17 +367,25 @@ fn serve(
         demonstration: at(&demonstration),
     };
 
-    let health = Health::new(system, lifecycle.clone(), installation.clone(), false);
+    let Front { standing, metrics_tls } = front;
+    let health = Health::new(system, lifecycle.clone(), installation.clone(), standing.clone(), false);
     let limits = Limits { connections: connections(settings), ..Limits::default() };
     let small = Limits { connections: CONNECTIONS, ..Limits::default() };
-    let api = Discovery::new(system, tokens.clone(), lifecycle.clone(), limits.body, BROKER_BACKLOG);
+    let api = Discovery::new(system, tokens.clone(), lifecycle.clone(), standing, limits.body, BROKER_BACKLOG);
     let mut sites = vec![(discovery, api.routes().merge(health::routes(health.clone(), tokens)), limits)];
     sites.extend(debug.map(|bound| (bound, Debug::new(system.clone(), debug_tokens).routes(), small)));
-    sites.extend(metrics.map(|bound| (bound, Exposition::new(system).routes(), small)));
+    let exposition = Exposition::new(system);
+    let exposition = if metrics_tls.is_some() { exposition.reviewed(system) } else { exposition };
+    sites.extend(metrics.map(|bound| (bound, exposition.routes(), small)));
     sites.extend(probe.map(|bound| (bound, health::routes(health, Tokens::open()), small)));
     sites.extend(demonstration.map(|bound| (bound, demo::routes(), limits)));
     let listeners = sites.into_iter().map(|(bound, router, limits)| bound.serving(router, limits));
     let listeners = listeners.collect::<std::io::Result<Vec<_>>>().map_err(StartError::settings)?;
+    let secured = |listener: ListenerArgs| match &metrics_tls {
+        Some(tls) if listener.name == METRICS => listener.secured(tls.clone()),
+        _ => listener,
+    };
+    let listeners = listeners.into_iter().map(secured).collect();
     Ok((HttpArgs { listeners, token_file }, addresses))
 }
 

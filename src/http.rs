@@ -5,6 +5,7 @@
 //! - [`actor`]: their parent; also keeps the tokens of a file current
 //! - [`auth`], [`host`], [`body`], [`query`], [`problem`]: who may ask, and how a request is read and refused
 //! - [`discovery`], [`debug`], [`metrics`], [`health`]: what is served
+//! - `forward`: what a replica does that does not lead
 //! - `trace`: one span per API request
 //! - [`openapi`]: the contract of the API, generated from the handlers
 
@@ -15,6 +16,7 @@ pub mod certificate;
 pub mod connection;
 pub mod debug;
 pub mod discovery;
+mod forward;
 pub mod health;
 mod host;
 pub mod listener;

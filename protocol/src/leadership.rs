@@ -5,10 +5,12 @@
 //! has passed nothing needs to run for it to be closed, so that a process that was frozen finds it so when it wakes.
 
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
+use tokio::sync::Notify;
 use tokio::time::{Duration, Instant};
 
 use crate::message::{Message, Reply};
@@ -149,22 +151,40 @@ pub struct LeadershipState {
 
 /// The [`Standing`] as it is now: written by `leadership`, read by whoever serves. All clones are one.
 #[derive(Clone)]
-pub struct StandingCell(Arc<ArcSwap<Standing>>);
+pub struct StandingCell(Arc<Seat>);
+
+struct Seat {
+    standing: ArcSwap<Standing>,
+    changed: Notify,
+}
 
 impl StandingCell {
     /// Starting as that.
     pub fn new(standing: Standing) -> Self {
-        Self(Arc::new(ArcSwap::from_pointee(standing)))
+        Self(Arc::new(Seat { standing: ArcSwap::from_pointee(standing), changed: Notify::new() }))
     }
 
     /// As it is now.
     pub fn get(&self) -> Arc<Standing> {
-        self.0.load_full()
+        self.0.standing.load_full()
     }
 
     /// From now on.
     pub fn set(&self, standing: Standing) {
-        self.0.store(Arc::new(standing));
+        self.0.standing.store(Arc::new(standing));
+        self.0.changed.notify_waiters();
+    }
+
+    /// Resolves when it is another one than that.
+    pub async fn other_than(&self, standing: &Standing) {
+        loop {
+            let mut changed = pin!(self.0.changed.notified());
+            changed.as_mut().enable();
+            if *self.get() != *standing {
+                return;
+            }
+            changed.await;
+        }
     }
 }
 
@@ -199,5 +219,26 @@ mod tests {
         let fence = Fence::open();
         tokio::time::advance(Duration::from_secs(1 << 40)).await;
         assert_eq!((fence.check(), fence.remaining()), (Ok(()), None));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_waits_for_another_standing_is_told_once_there_is_one() {
+        let nobody = Standing::Follower { leader: None, address: None };
+        let cell = StandingCell::new(nobody.clone());
+        let writer = cell.clone();
+        let (waited, ()) = tokio::join!(
+            async {
+                cell.other_than(&nobody).await;
+                Instant::now()
+            },
+            async {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                writer.set(nobody.clone());
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                writer.set(Standing::Leader);
+            }
+        );
+        assert_eq!(waited, Instant::now(), "not by the one that says the same");
+        cell.other_than(&nobody).await;
     }
 }

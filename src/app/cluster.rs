@@ -20,7 +20,9 @@ use egress_sweeper::SweeperArgs;
 
 use super::leader::{self, LeaderArgs};
 use super::root::{Branch, Rest, RootArgs};
-use super::{App, Ports, Running, STOP_GRACE, StartError, providers};
+use super::{App, Front, Ports, Running, STOP_GRACE, StartError, providers};
+use crate::http::certificate;
+use crate::http::tls::Tls;
 use crate::lifecycle::Lifecycle;
 
 /// How long a start waits for an API server that does not answer; the platform starts us again.
@@ -64,7 +66,10 @@ impl App {
         }
         super::open_files::raise(super::files_needed(common, 1));
 
-        let (http, addresses) = super::serve(common, None, &system, &lifecycle, &installation)?;
+        let names = || certificate::names(&settings.instance, settings.pod_ip);
+        let tls = settings.metrics_secure.then(|| Tls::new(names(), system.now())).transpose().map_err(StartError::settings)?;
+        let front = Front { standing: standing.clone(), metrics_tls: tls };
+        let (http, addresses) = super::serve(common, None, &system, &lifecycle, &installation, front)?;
         let leader = LeaderArgs {
             providers,
             leases: super::book_settings(common),
@@ -98,7 +103,8 @@ impl App {
                 Branch::Elected(LeadershipArgs::new(ApiClient::new(access.clone()), lease, fence.clone(), standing, start))
             }
         };
-        let args = RootArgs { http, rest: Rest::Cluster { source, branch } };
+        let reviewer = settings.metrics_secure.then(|| ApiClient::new(access));
+        let args = RootArgs { http, rest: Rest::Cluster { reviewer, source, branch } };
         super::start_tree(system, lifecycle, args, addresses, installation, None).await
     }
 }

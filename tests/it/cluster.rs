@@ -4,6 +4,7 @@ mod kinds;
 mod lifecycle;
 mod metrics;
 mod moments;
+mod orphans;
 mod pods;
 mod replicas;
 mod rights;
