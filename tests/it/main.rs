@@ -21,7 +21,6 @@ mod guard;
 mod leases;
 mod lifecycle;
 mod live;
-mod metrics_secure;
 mod scale;
 mod secrets;
 mod supervision;
