@@ -13,6 +13,7 @@
 
 mod architecture;
 mod bad_input;
+mod callers;
 mod crash;
 mod demo;
 mod files;
