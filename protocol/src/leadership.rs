@@ -5,16 +5,22 @@
 //! has passed nothing needs to run for it to be closed, so that a process that was frozen finds it so when it wakes.
 
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
+use tokio::sync::Notify;
 use tokio::time::{Duration, Instant};
+
+use crate::message::{Message, Reply};
 
 /// The id of the actor that holds the Lease.
 pub const ACTOR_ID: &str = "leadership";
 /// The id of the branch that only a leader runs.
 pub const BRANCH_ID: &str = "leader";
+/// Where on the Lease the `HOST:PORT` of its holder's discovery API stands (LS-10).
+pub const ADDRESS_ANNOTATION: &str = "crawl.example.com/discovery-address";
 
 const CLOSED: u64 = 0;
 const OPEN: u64 = u64::MAX;
@@ -116,24 +122,69 @@ pub enum Standing {
     },
 }
 
+/// What `leadership` is asked.
+#[derive(Debug)]
+pub enum LeadershipMessage {
+    /// How the election stands, for `/readyz?verbose`; answered at once, whatever the API server does.
+    State {
+        /// The answer.
+        reply_to: Reply<LeadershipState>,
+    },
+}
+
+impl Message for LeadershipMessage {
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::State { .. } => "State",
+        }
+    }
+}
+
+/// How the election stands.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct LeadershipState {
+    /// The Lease was seen once: it is known who leads, if anybody does. Before that a replica can serve nobody.
+    pub settled: bool,
+    /// What a person should know, one line each; empty when all is well. None of them makes a replica unready.
+    pub faults: Vec<String>,
+}
+
 /// The [`Standing`] as it is now: written by `leadership`, read by whoever serves. All clones are one.
 #[derive(Clone)]
-pub struct StandingCell(Arc<ArcSwap<Standing>>);
+pub struct StandingCell(Arc<Seat>);
+
+struct Seat {
+    standing: ArcSwap<Standing>,
+    changed: Notify,
+}
 
 impl StandingCell {
     /// Starting as that.
     pub fn new(standing: Standing) -> Self {
-        Self(Arc::new(ArcSwap::from_pointee(standing)))
+        Self(Arc::new(Seat { standing: ArcSwap::from_pointee(standing), changed: Notify::new() }))
     }
 
     /// As it is now.
     pub fn get(&self) -> Arc<Standing> {
-        self.0.load_full()
+        self.0.standing.load_full()
     }
 
     /// From now on.
     pub fn set(&self, standing: Standing) {
-        self.0.store(Arc::new(standing));
+        self.0.standing.store(Arc::new(standing));
+        self.0.changed.notify_waiters();
+    }
+
+    /// Resolves when it is another one than that.
+    pub async fn other_than(&self, standing: &Standing) {
+        loop {
+            let mut changed = pin!(self.0.changed.notified());
+            changed.as_mut().enable();
+            if *self.get() != *standing {
+                return;
+            }
+            changed.await;
+        }
     }
 }
 
@@ -168,5 +219,26 @@ mod tests {
         let fence = Fence::open();
         tokio::time::advance(Duration::from_secs(1 << 40)).await;
         assert_eq!((fence.check(), fence.remaining()), (Ok(()), None));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_waits_for_another_standing_is_told_once_there_is_one() {
+        let nobody = Standing::Follower { leader: None, address: None };
+        let cell = StandingCell::new(nobody.clone());
+        let writer = cell.clone();
+        let (waited, ()) = tokio::join!(
+            async {
+                cell.other_than(&nobody).await;
+                Instant::now()
+            },
+            async {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                writer.set(nobody.clone());
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                writer.set(Standing::Leader);
+            }
+        );
+        assert_eq!(waited, Instant::now(), "not by the one that says the same");
+        cell.other_than(&nobody).await;
     }
 }

@@ -2,7 +2,7 @@
 //! broker (`lease-broker`) and its journal (`lease-journal`).
 //!
 //! - [`request`]: what crawlers send, read strictly; each fault names its field
-//! - [`item`]: proxies as the API lists them; [`answer`]: leases, reports, explanations; [`view`]: a lease as the book
+//! - [`item`], [`listing`]: proxies as the API lists them; [`answer`]: leases, reports, explanations; [`view`]: a lease as the book
 //!   hands it over, cheap to clone and written to JSON by hand
 //! - [`problem`]: every error as RFC 9457 says it
 //! - [`broker`], [`journal`]: the messages
@@ -15,6 +15,7 @@ pub mod id;
 pub mod item;
 pub mod journal;
 pub mod json;
+pub mod listing;
 pub mod problem;
 pub mod request;
 pub mod view;
@@ -28,6 +29,7 @@ pub use cursor::Cursor;
 pub use id::LeaseId;
 pub use item::{CoolingItem, CordonItem, ProxyItem, ProxyList};
 pub use journal::{Cooldown, CooldownOwner, Cordon, Ending, Entry, JournalMessage, LeaseRecord, Snapshot, StoredLease};
+pub use listing::ProxyWalk;
 pub use problem::{FieldError, LeaseError, Problem, ProblemCode, Refusal};
 pub use request::{
     CordonRequest, GrantRequest, LeaseFilter, LeaseQuery, ProxyFilter, ProxyQuery, RenewRequest, ReportRequest, ReportResult, Selector,

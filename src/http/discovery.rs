@@ -3,12 +3,14 @@
 //!
 //! - [`proxies`]: listing, one item, cordons
 //! - [`leases`]: grant, renew, release, report, explain, and what this version refuses
+//! - `watch`: proxies as a replica without a leader knows them
 //!
 //! What must stay true: a call is refused before it is read when it may not be made; a request is shed, not queued,
 //! when the broker falls behind (SV-3); no answer but a grant holds credentials (LS-22).
 
 pub(crate) mod leases;
 pub(crate) mod proxies;
+mod watch;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,16 +19,20 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
+use axum::middleware::from_fn_with_state;
 use axum::response::Response;
 use axum::routing::{get, post};
 use bytes::Bytes;
+use egress_protocol::leadership::StandingCell;
 use egress_protocol::lease::{BROKER_ID, BrokerMessage, Caller, ProblemCode};
+use egress_protocol::source::{self, SourceMessage};
 use egress_protocol::{Clock, Reply};
 use egress_supervision::{Address, AddressError, System};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 
 use crate::http::auth::Tokens;
 use crate::http::body;
+use crate::http::forward::{self, Forward, Patience};
 use crate::http::openapi;
 use crate::http::problem::Refused;
 use crate::http::query::Query;
@@ -48,18 +54,45 @@ pub struct Discovery {
     clock: Clock,
     body_within: Duration,
     queue_limit: u64,
+    source: Address<SourceMessage>,
+    forward: Arc<Forward>,
 }
 
 impl Discovery {
-    /// Asks the broker of that tree. More than `queue_limit` waiting requests are shed.
-    pub fn new(system: &System, tokens: Tokens, lifecycle: Lifecycle, body_within: Duration, queue_limit: u64) -> Self {
-        Self { broker: system.address(BROKER_ID), tokens, lifecycle, clock: system.clock(), body_within, queue_limit }
+    /// Asks the broker of that tree, or the leader when that is another replica. More than `queue_limit` waiting requests
+    /// are shed.
+    pub fn new(
+        system: &System,
+        tokens: Tokens,
+        lifecycle: Lifecycle,
+        standing: StandingCell,
+        body_within: Duration,
+        queue_limit: u64,
+    ) -> Self {
+        Self {
+            broker: system.address(BROKER_ID),
+            tokens,
+            lifecycle,
+            clock: system.clock(),
+            body_within,
+            queue_limit,
+            source: system.address(source::ACTOR_ID),
+            forward: Arc::new(Forward::new(standing, Patience::default())),
+        }
+    }
+
+    /// With less patience, for tests.
+    #[cfg(test)]
+    pub(crate) fn with_patience(mut self, patience: Patience) -> Self {
+        self.forward = Arc::new(Forward::new(self.forward.standing().clone(), patience));
+        self
     }
 
     /// The API's routes, and its description.
     pub fn routes(self) -> Router {
+        let api = Arc::new(self);
+        let served_by_the_leader = from_fn_with_state(Arc::clone(&api), forward::or_answer);
         let routes = Router::new()
-            .route("/openapi.json", get(openapi_json))
             .route("/v1/proxies", get(proxies::list))
             .route("/v1/proxies/{namespace}/{name}", get(proxies::one))
             .route("/v1/proxies/{namespace}/{name}/cordon", post(proxies::cordon).delete(proxies::uncordon))
@@ -72,17 +105,24 @@ impl Discovery {
             .route("/v1/leases/{id}", get(leases::one).delete(leases::release))
             .route("/v1/leases/{id}/renew", post(leases::renew))
             .route("/v1/leases/{id}/report", post(leases::report))
-            .with_state(Arc::new(self));
+            .route_layer(served_by_the_leader)
+            .route("/openapi.json", get(openapi_json))
+            .with_state(api);
         traced(routes)
     }
 
+    /// The way to the leader.
+    pub(super) const fn forward(&self) -> &Arc<Forward> {
+        &self.forward
+    }
+
     /// Who asks, and whether anybody may now.
-    fn admit(&self, headers: &HeaderMap) -> Result<Caller, Refused> {
+    pub(super) fn admit(&self, headers: &HeaderMap) -> Result<Caller, Refused> {
         self.tokens.authenticate(headers)
     }
 
     /// As [`Discovery::admit`], for calls about leases: they end before the process does (OP-5).
-    fn admit_lease_call(&self, headers: &HeaderMap) -> Result<Caller, Refused> {
+    pub(super) fn admit_lease_call(&self, headers: &HeaderMap) -> Result<Caller, Refused> {
         let caller = self.admit(headers)?;
         if self.lifecycle.stopping() {
             return Err(Refused::new(ProblemCode::Stopping, "the process is stopping"));
@@ -90,7 +130,7 @@ impl Discovery {
         Ok(caller)
     }
 
-    async fn body(&self, headers: &HeaderMap, incoming: Body) -> Result<Bytes, Refused> {
+    pub(super) async fn body(&self, headers: &HeaderMap, incoming: Body) -> Result<Bytes, Refused> {
         body::read(headers, incoming, self.body_within).await
     }
 

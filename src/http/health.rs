@@ -9,6 +9,7 @@ use axum::extract::{Request, State};
 use axum::response::Response;
 use axum::routing::get;
 use egress_protocol::InstallationId;
+use egress_protocol::leadership::{self, LeadershipMessage, LeadershipState, Standing, StandingCell};
 use egress_protocol::lease::{BROKER_ID, BrokerMessage};
 use egress_protocol::provider::{self, ProvidersMessage};
 use egress_protocol::source::{self, SourceMessage};
@@ -41,6 +42,8 @@ struct Inner {
     durable: bool,
     broker: Address<BrokerMessage>,
     source: Address<SourceMessage>,
+    standing: StandingCell,
+    leadership: Address<LeadershipMessage>,
     providers: Address<ProvidersMessage>,
 }
 
@@ -70,7 +73,7 @@ pub struct Readiness {
 /// One part of [`Readiness`].
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Part {
-    /// `source`, `leaseBroker`, `providersFile` or `discovery`.
+    /// `source`, `leaseBroker`, `providersFile`, `leadership` (where there are replicas) or `discovery`.
     #[schema(value_type = String)]
     pub name: &'static str,
     /// Whether it does its work.
@@ -88,21 +91,29 @@ impl Part {
 
 impl Health {
     /// Reads from that tree.
-    pub fn new(system: &System, lifecycle: Lifecycle, installation: InstallationId, durable: bool) -> Self {
-        let source = system.address(source::ACTOR_ID);
-        let providers = system.address(provider::PROVIDERS_ID);
-        Self { inner: Arc::new(Inner { lifecycle, installation, durable, broker: system.address(BROKER_ID), source, providers }) }
+    pub fn new(system: &System, lifecycle: Lifecycle, installation: InstallationId, standing: StandingCell, durable: bool) -> Self {
+        let inner = Inner {
+            lifecycle,
+            installation,
+            durable,
+            broker: system.address(BROKER_ID),
+            source: system.address(source::ACTOR_ID),
+            standing,
+            leadership: system.address(leadership::ACTOR_ID),
+            providers: system.address(provider::PROVIDERS_ID),
+        };
+        Self { inner: Arc::new(inner) }
     }
 
     /// Each part as it is now.
     pub async fn read(&self) -> Readiness {
         let inner = &*self.inner;
-        let parts = vec![
-            self.source().await,
-            Part::new("leaseBroker", (!inner.broker.is_up()).then_some("not running")),
-            self.providers_file().await,
-            Part::new("discovery", (!inner.lifecycle.started()).then_some("starting")),
-        ];
+        let standing = inner.standing.get();
+        let mut parts = vec![self.source().await, self.broker(&standing), self.providers_file().await];
+        if *standing != Standing::Alone {
+            parts.push(self.leadership().await);
+        }
+        parts.push(Part::new("discovery", (!inner.lifecycle.started()).then_some("starting")));
         let status = if inner.lifecycle.stopping() {
             "stopping"
         } else if inner.lifecycle.started() && parts.iter().all(|part| part.ready) {
@@ -112,7 +123,11 @@ impl Health {
         };
         Readiness {
             status,
-            role: "standalone",
+            role: match *standing {
+                Standing::Alone => "standalone",
+                Standing::Leader => "leader",
+                Standing::Follower { .. } => "follower",
+            },
             version: version::VERSION,
             installation: inner.installation.as_str().to_owned(),
             durable: inner.durable,
@@ -130,6 +145,26 @@ impl Health {
             Err(_) => Some("the providers are being started".to_owned()),
         };
         Part { name: "providersFile", ready: true, message }
+    }
+
+    /// A replica that does not lead has no book, and is as ready as one that does (O9).
+    fn broker(&self, standing: &Standing) -> Part {
+        match standing {
+            Standing::Follower { .. } => Part { name: "leaseBroker", ready: true, message: Some("the leader has it".to_owned()) },
+            Standing::Alone | Standing::Leader => Part::new("leaseBroker", (!self.inner.broker.is_up()).then_some("not running")),
+        }
+    }
+
+    /// Ready once it was seen who leads: until then a replica cannot hand a call on.
+    async fn leadership(&self) -> Part {
+        let state = self.inner.leadership.call(ANSWER, |reply_to| LeadershipMessage::State { reply_to });
+        match state.await {
+            Ok(LeadershipState { settled, faults }) => {
+                Part { name: "leadership", ready: settled, message: (!faults.is_empty()).then(|| faults.join("; ")) }
+            }
+            Err(_) if self.inner.leadership.is_up() => Part { name: "leadership", ready: true, message: Some("busy".to_owned()) },
+            Err(_) => Part::new("leadership", Some("not running")),
+        }
     }
 
     async fn source(&self) -> Part {

@@ -89,6 +89,8 @@ pub(crate) const PROBLEMS: &[(&str, &str, &[ProblemCode])] = &[
 
 /// Any call.
 const ALWAYS: &[ProblemCode] = &[P::HostNotAllowed, P::Internal, P::Overloaded];
+/// Any call that only a leader answers; the two lists too, while the own watch has nothing.
+const LED: &[ProblemCode] = &[P::NoLeader];
 /// Any call that reads a body.
 const WITH_BODY: &[ProblemCode] = &[P::BodyTooLarge, P::UnsupportedMediaType];
 
@@ -103,7 +105,7 @@ impl Modify for Complete {
         components.add_security_scheme("token", SecurityScheme::Http(scheme.build()));
         for (method, path, codes) in PROBLEMS {
             if let Some(operation) = api.paths.paths.get_mut(*path).and_then(|item| operation(item, method)) {
-                describe(operation, codes);
+                describe(operation, codes, if path.starts_with("/v1/") { LED } else { &[] });
             }
         }
     }
@@ -119,10 +121,10 @@ pub(crate) fn operation<'a>(item: &'a mut PathItem, method: &str) -> Option<&'a 
     }
 }
 
-fn describe(operation: &mut Operation, codes: &[ProblemCode]) {
+fn describe(operation: &mut Operation, codes: &[ProblemCode], led: &[ProblemCode]) {
     let with_body: &[ProblemCode] = if operation.request_body.is_some() { WITH_BODY } else { &[] };
     let mut by_status: BTreeMap<u16, Vec<ProblemCode>> = BTreeMap::new();
-    for code in codes.iter().chain(ALWAYS).chain(with_body) {
+    for code in codes.iter().chain(ALWAYS).chain(led).chain(with_body) {
         by_status.entry(code.status()).or_default().push(*code);
     }
     for (status, codes) in by_status {

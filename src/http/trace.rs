@@ -6,7 +6,8 @@ use axum::extract::{MatchedPath, Request};
 use axum::middleware::{Next, from_fn};
 use axum::response::Response;
 use http::HeaderMap;
-use opentelemetry::propagation::{Extractor, TextMapPropagator};
+use opentelemetry::propagation::{Extractor, Injector, TextMapPropagator};
+use opentelemetry::trace::TraceContextExt;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 use tracing::{Instrument, field};
 use tracing_opentelemetry::OpenTelemetrySpanExt;
@@ -37,6 +38,25 @@ async fn trace(request: Request, next: Next) -> Response {
         span.record("otel.status_code", "ERROR");
     }
     response
+}
+
+/// The span of the call that is being handled as the parent of the one it is handed on to. Without a span, or without
+/// anybody to export it to, the caller's header stays.
+pub(crate) fn inject(headers: &mut HeaderMap) {
+    let context = tracing::Span::current().context();
+    if context.span().span_context().is_valid() {
+        TraceContextPropagator::new().inject_context(&context, &mut Into(headers));
+    }
+}
+
+struct Into<'a>(&'a mut HeaderMap);
+
+impl Injector for Into<'_> {
+    fn set(&mut self, key: &str, value: String) {
+        if let (Ok(name), Ok(value)) = (http::HeaderName::try_from(key), http::HeaderValue::try_from(value)) {
+            self.0.insert(name, value);
+        }
+    }
 }
 
 struct Headers<'a>(&'a HeaderMap);

@@ -14,6 +14,7 @@
 mod architecture;
 mod bad_input;
 mod callers;
+mod cluster;
 mod crash;
 mod demo;
 mod files;
@@ -21,6 +22,7 @@ mod guard;
 mod leases;
 mod lifecycle;
 mod live;
+mod metrics_secure;
 mod scale;
 mod secrets;
 mod supervision;

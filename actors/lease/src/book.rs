@@ -44,7 +44,7 @@ use hashbrown::HashMap;
 use cooldown::Cooldowns;
 use fleet::{Fleet, PerTarget};
 use leases::Leases;
-pub use listing::{LeaseWalk, ProxyWalk};
+pub use listing::LeaseWalk;
 use passing::{BITE, Deadline};
 pub use report::Reported;
 use selectors::Selectors;

@@ -19,7 +19,8 @@ use std::time::Duration;
 
 use egress_protocol::Reply;
 use egress_protocol::lease::{
-    BrokerMessage, Caller, Entry, GrantRequest, JOURNAL_ID, JournalMessage, LeaseError, LeaseView, ProxyList, ReportRequest, ReportResult,
+    BrokerMessage, Caller, Entry, GrantRequest, JOURNAL_ID, JournalMessage, LeaseError, LeaseView, ProxyList, ProxyWalk, ReportRequest,
+    ReportResult,
 };
 use egress_protocol::message::Message;
 use egress_protocol::metrics::{Reason, Report};
@@ -30,7 +31,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
 use serde_json::json;
 
-use crate::book::{Book, BookSettings, Entropy, LeaseWalk, ProxyWalk, Reported};
+use crate::book::{Book, BookSettings, Entropy, LeaseWalk, Reported};
 use busiest::{Busiest, Name};
 
 /// How often time alone is looked at while leases run, and while none does.

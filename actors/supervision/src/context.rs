@@ -150,7 +150,7 @@ impl<A: Actor> Context<A> {
         let cell = self.inner.system.cell::<C::Message>(&spec.id);
         let address = Address::new(Arc::clone(&cell));
         let parent: Weak<dyn Parent> = Arc::downgrade(&self.inner) as _;
-        let parent = ParentLink { id: Arc::clone(&self.inner.cell.face.id), told: parent };
+        let parent = ParentLink { line: self.inner.cell.face.line(), told: parent };
         let (id, kind) = (Arc::clone(&cell.face.id), C::KIND);
         let run = runner::prepare::<C>(self.inner.system.clone(), cell, Some(parent), spec);
         self.inner.mailbox.command(Command::Start(Box::new(Start { id, kind, started, run })));

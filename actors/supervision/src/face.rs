@@ -50,6 +50,27 @@ pub(crate) trait Probe: Send + Sync {
     fn kill(&self);
 }
 
+/// An actor and those above it. It outlives them, so that whoever is left of a subtree is known to be part of it.
+#[derive(Debug)]
+pub(crate) struct Line {
+    pub(crate) id: Arc<str>,
+    above: Option<Arc<Self>>,
+}
+
+impl Line {
+    /// Whether it leads through that actor.
+    pub(crate) fn has(&self, id: &str) -> bool {
+        let mut line = Some(self);
+        while let Some(here) = line {
+            if &*here.id == id {
+                return true;
+            }
+            line = here.above.as_deref();
+        }
+        false
+    }
+}
+
 /// The public face of an id.
 pub(crate) struct Face {
     pub(crate) id: Arc<str>,
@@ -66,7 +87,10 @@ pub(crate) struct Face {
 #[derive(Debug, Clone)]
 pub(crate) struct Words {
     pub(crate) kind: &'static str,
-    pub(crate) parent: Option<Arc<str>>,
+    /// Its parent and those above.
+    pub(crate) above: Option<Arc<Line>>,
+    /// Itself and those above; made with its first child.
+    line: Option<Arc<Line>>,
     pub(crate) order: u64,
     pub(crate) status: ActorStatus,
     pub(crate) since: Timestamp,
@@ -83,7 +107,8 @@ impl Face {
             restarts: AtomicU64::new(0),
             words: Mutex::new(Words {
                 kind: "",
-                parent: None,
+                above: None,
+                line: None,
                 order: 0,
                 status: ActorStatus::Starting,
                 since: Timestamp::default(),
@@ -122,13 +147,27 @@ impl Face {
         self.lock().kind
     }
 
+    /// What its children stand below.
+    pub(crate) fn line(&self) -> Arc<Line> {
+        let mut words = self.lock();
+        let above = words.above.clone();
+        Arc::clone(words.line.get_or_insert_with(|| Arc::new(Line { id: Arc::clone(&self.id), above })))
+    }
+
+    /// Whether anything of it is left that stands at or below that actor: a runner, or a task that is slow to notice its end.
+    pub(crate) fn is_left_of(&self, id: &str) -> bool {
+        let left = self.runners.load(Ordering::SeqCst) > 0 || self.alive.available_permits() == 0;
+        left && (&*self.id == id || self.lock().above.as_ref().is_some_and(|line| line.has(id)))
+    }
+
     /// A runner begins to serve this id: what is counted and told is counted and told anew.
-    pub(crate) fn serve(&self, kind: &'static str, parent: Option<Arc<str>>, order: u64) {
+    pub(crate) fn serve(&self, kind: &'static str, above: Option<Arc<Line>>, order: u64) {
         self.runners.fetch_add(1, Ordering::SeqCst);
         self.restarts.store(0, Ordering::Relaxed);
         let mut words = self.lock();
         words.kind = kind;
-        words.parent = parent;
+        words.above = above;
+        words.line = None;
         words.order = order;
         words.last_error = None;
     }

@@ -101,7 +101,7 @@ impl System {
         let faces: Vec<(Arc<Face>, Words)> = self.faces().into_iter().map(|face| (Arc::clone(&face), face.words())).collect();
         let mut below: HashMap<Option<Arc<str>>, Vec<usize>> = HashMap::new();
         for (index, (_, words)) in faces.iter().enumerate() {
-            below.entry(words.parent.clone()).or_default().push(index);
+            below.entry(words.above.as_ref().map(|line| Arc::clone(&line.id))).or_default().push(index);
         }
         for children in below.values_mut() {
             children.sort_unstable_by_key(|index| faces[*index].1.order);

@@ -14,7 +14,7 @@ use futures::FutureExt;
 
 use crate::address::Cell;
 use crate::children::{Run, Started};
-use crate::face::{Alive, Face};
+use crate::face::{Alive, Face, Line};
 use crate::incarnation::{End, live, panic_text};
 use crate::inner::{Inner, Parent};
 use crate::inspect::ActorStatus;
@@ -23,7 +23,7 @@ use crate::{Actor, ChildSpec, Decision, OnExhausted, System};
 
 /// How a runner speaks of its parent and to it.
 pub(crate) struct ParentLink {
-    pub(crate) id: Arc<str>,
+    pub(crate) line: Arc<Line>,
     pub(crate) told: Weak<dyn Parent>,
 }
 
@@ -56,7 +56,7 @@ struct Serving<M: Message> {
 impl<M: Message> Serving<M> {
     fn new<A: Actor<Message = M>>(system: System, cell: Arc<Cell<M>>, parent: Option<&ParentLink>, order: u64) -> Self {
         let face = Arc::clone(&cell.face);
-        face.serve(A::KIND, parent.map(|parent| Arc::clone(&parent.id)), order);
+        face.serve(A::KIND, parent.map(|parent| Arc::clone(&parent.line)), order);
         Self { system, face, cell: Some(cell) }
     }
 }

@@ -125,6 +125,12 @@ impl System {
             .collect()
     }
 
+    /// The ids, at or below that one, of which anything is left: a runner, or a task that is slow to notice that it was
+    /// aborted. Reads only what stands beside the mailboxes, so that a thread outside the runtime may ask too.
+    pub fn left_of(&self, id: &str) -> Vec<Arc<str>> {
+        self.inner.cells.iter().filter(|entry| entry.face.is_left_of(id)).map(|entry| Arc::clone(&entry.face.id)).collect()
+    }
+
     fn face(&self, id: &str) -> Option<Arc<Face>> {
         self.inner.cells.get(id).map(|entry| Arc::clone(&entry.face))
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use axum::Router;
 use egress_lease::{BookSettings, BrokerActor, BrokerArgs, JournalActor, JournalArgs};
 use egress_protocol::Clock;
+use egress_protocol::leadership::{Standing, StandingCell};
 use egress_protocol::lease::{BROKER_ID, BrokerMessage, Caller, JOURNAL_ID, parse_grant};
 use egress_protocol::message::Never;
 use egress_protocol::metrics::Metrics;
@@ -91,7 +92,7 @@ pub(crate) async fn start(
 ) -> Outcome<(SocketAddr, egress_supervision::Root)> {
     let lifecycle = Lifecycle::default();
     lifecycle.set_started();
-    let api = Discovery::new(system, Tokens::open(), lifecycle, Limits::default().body, BACKLOG);
+    let api = Discovery::new(system, Tokens::open(), lifecycle, StandingCell::new(Standing::Alone), Limits::default().body, BACKLOG);
     let started = serve(system, api.routes(), Some(BookSettings::default()), providers).await?;
     fill(system.address(BROKER_ID), shape).await?;
     Ok(started)

@@ -108,6 +108,9 @@ pub(super) struct Run {
     /// Where metrics are served; 0 is off
     #[arg(long, value_name = "HOST:PORT", default_value = "0")]
     pub(super) metrics_bind_address: String,
+    /// Metrics over TLS, for callers whose token the API server knows and allows to get /metrics
+    #[arg(long, value_name = "BOOL", default_value = "false", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub(super) metrics_secure: String,
     /// Where /healthz and /readyz are served; 0 is off
     #[arg(long, value_name = "HOST:PORT", default_value = ":8081")]
     pub(super) health_probe_bind_address: String,

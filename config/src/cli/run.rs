@@ -44,6 +44,13 @@ pub(super) fn read(raw: raw::Run, token: Option<OsString>, variables: &BTreeSet<
     if let (Some(Err(_)), Some(text)) = (&pod_ip, &raw.pod_ip) {
         faults.value("pod-ip", text, "must be an IP address");
     }
+    let metrics_secure = faults.word("metrics-secure", &raw.metrics_secure, [("true", true), ("false", false)]) == Some(true);
+    if metrics_secure && raw.metrics_bind_address == "0" {
+        let (secure, address) = (faults.name("metrics-secure"), faults.name("metrics-bind-address"));
+        faults.say(format!(
+            "{secure}: there is nothing to secure while {address} is 0: give it an address such as :8443, or leave {secure} out"
+        ));
+    }
     let file = raw.providers_config.clone();
     let namespace = raw.pod_namespace.clone().or_else(own_namespace).or_else(|| raw.leader_election_namespace.clone());
     let common = common::read(own, raw.common, token, &mut faults, |look, faults| match &file {
@@ -64,6 +71,7 @@ pub(super) fn read(raw: raw::Run, token: Option<OsString>, variables: &BTreeSet<
         own_namespace: namespace.unwrap_or_else(|| "default".to_owned()),
         pod_ip: pod_ip.and_then(Result::ok),
         gc_allow_namespaced: raw.gc_allow_namespaced,
+        metrics_secure,
         common,
     })
 }

@@ -41,6 +41,8 @@ pub struct RunSettings {
     pub pod_ip: Option<IpAddr>,
     /// `--gc-allow-namespaced`.
     pub gc_allow_namespaced: bool,
+    /// `--metrics-secure` (OB-1); true only where metrics are served.
+    pub metrics_secure: bool,
     /// What `standalone` has too.
     pub common: CommonSettings,
 }

@@ -344,3 +344,22 @@ fn collection_in_one_namespace_is_allowed_only_there() {
     assert!(faults("run --proxy-namespace Team_A", &[])[0].starts_with("--proxy-namespace Team_A: "));
     assert!(faults("run --pod-ip x", &[])[0].starts_with("--pod-ip x: "));
 }
+
+/// OP-27: `--metrics-secure` means something where metrics are served only, and the fault names both, by flag or variable.
+#[test]
+fn metrics_are_secured_only_where_they_are_served() {
+    let secure = |line: &str, variables: &[(&str, &str)]| cluster(line, variables).metrics_secure;
+    assert!(!secure("", &[]) && !secure("--metrics-bind-address :8080", &[]));
+    assert!(secure("--metrics-bind-address :8443 --metrics-secure", &[]));
+    assert!(secure("--metrics-secure=true", &[("EPO_METRICS_BIND_ADDRESS", ":8443")]));
+    assert!(secure("--metrics-bind-address :8443", &[("EPO_METRICS_SECURE", "true")]));
+    assert!(!secure("--metrics-bind-address :8443 --metrics-secure=false", &[("EPO_METRICS_SECURE", "true")]), "the flag wins");
+    let told =
+        |line: &str, variables: &[(&str, &str)]| faults(&format!("run --providers-config /nonexistent {line}"), variables)[0].clone();
+    let text = told("--metrics-secure", &[]);
+    assert!(text.starts_with("--metrics-secure: ") && text.contains("--metrics-bind-address is 0"), "{text}");
+    let text = told("--metrics-bind-address 0", &[("EPO_METRICS_SECURE", "true")]);
+    assert!(text.starts_with("EPO_METRICS_SECURE: ") && text.contains("--metrics-bind-address is 0"), "{text}");
+    assert!(told("--metrics-secure=maybe", &[]).starts_with("--metrics-secure maybe: must be true or false"));
+    assert!(run("standalone --metrics-secure", &[]).is_err(), "there is nobody to ask");
+}

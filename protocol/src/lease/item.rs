@@ -53,8 +53,9 @@ pub struct ProxyItem {
     pub attributes: Arc<BTreeMap<String, String>>,
     /// How many leases may run at once.
     pub max_leases: u32,
-    /// How many run.
-    pub active_leases: u32,
+    /// How many run. Absent, as are `coolingDown` and `cordons`, in an answer with the header `Egress-Stale` (LS-10).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub active_leases: Option<u32>,
     /// Of the last probe that passed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency_millis: Option<i64>,
@@ -63,9 +64,11 @@ pub struct ProxyItem {
     #[schema(value_type = Option<String>, format = DateTime)]
     pub checked_at: Option<Timestamp>,
     /// Targets it is not granted for at the moment; an entry without a target is general.
-    pub cooling_down: Vec<CoolingItem>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cooling_down: Option<Vec<CoolingItem>>,
     /// Taken out by hand; an entry without a target is general.
-    pub cordons: Vec<CordonItem>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cordons: Option<Vec<CordonItem>>,
 }
 
 /// A cooldown of a proxy.

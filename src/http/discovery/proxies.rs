@@ -6,11 +6,12 @@ use axum::extract::{Request, State};
 use axum::response::Response;
 use egress_protocol::ObjectKey;
 use egress_protocol::lease::request::{CordonBody, parse_target};
-use egress_protocol::lease::{BrokerMessage, LeaseError, ProxyItem, ProxyList, parse_cordon, parse_proxy_query};
+use egress_protocol::lease::{BrokerMessage, LeaseError, ProxyItem, ProxyList, ProxyWalk, parse_cordon, parse_proxy_query};
 use http::StatusCode;
 
-use super::{Discovery, PathOf, no_content, no_query, path};
+use super::{Discovery, PathOf, no_content, no_query, path, watch};
 use crate::http::body;
+use crate::http::forward::FromOwnWatch;
 use crate::http::problem::Refused;
 use crate::http::query::Query;
 
@@ -25,12 +26,17 @@ use crate::http::query::Query;
         ("limit" = Option<u32>, Query, description = "At most so many", minimum = 1, maximum = 1000),
         ("cursor" = Option<String>, Query, description = "`nextCursor` of the page before; opaque"),
     ),
-    responses((status = 200, description = "A page", body = ProxyList)))]
+    responses((status = 200, description = "A page", body = ProxyList,
+        headers(("Egress-Stale" = bool, description = "`true`: a replica without a leader answers from its own watch")))))]
 pub(crate) async fn list(State(api): State<Arc<Discovery>>, request: Request) -> Result<Response, Refused> {
     let caller = api.admit(request.headers())?;
     let query = parse_proxy_query(request.uri().query().unwrap_or_default())?;
     let filter = Box::new(query.filter);
     let (after, limit) = (query.after, query.limit);
+    if request.extensions().get::<FromOwnWatch>().is_some() {
+        let mut walk = ProxyWalk::new(*filter, after, limit, caller);
+        return Ok(watch::stale(&watch::page(&watch::objects(&api).await?, &mut walk)));
+    }
     let page = api.ask(|reply_to| BrokerMessage::ListProxies { filter, after, limit, caller, reply_to }).await?;
     Ok(body::json(StatusCode::OK, &page))
 }
@@ -38,11 +44,16 @@ pub(crate) async fn list(State(api): State<Arc<Discovery>>, request: Request) ->
 /// One proxy.
 #[utoipa::path(get, path = "/v1/proxies/{namespace}/{name}", tag = "proxies", operation_id = "getProxy",
     params(("namespace" = String, Path), ("name" = String, Path)),
-    responses((status = 200, description = "The proxy", body = ProxyItem)))]
+    responses((status = 200, description = "The proxy", body = ProxyItem,
+        headers(("Egress-Stale" = bool, description = "`true`: a replica without a leader answers from its own watch")))))]
 pub(crate) async fn one(State(api): State<Arc<Discovery>>, parts: PathOf<(String, String)>, request: Request) -> Result<Response, Refused> {
     let caller = api.admit(request.headers())?;
     let key = key(parts)?;
     no_query(request.uri())?;
+    if request.extensions().get::<FromOwnWatch>().is_some() {
+        let item = watch::one(&watch::objects(&api).await?, &key, &caller).ok_or_else(|| Refused::from(LeaseError::UnknownProxy))?;
+        return Ok(watch::stale(&item));
+    }
     let item = api.ask(|reply_to| BrokerMessage::GetProxy { key, caller, reply_to }).await?;
     let item = item.ok_or_else(|| Refused::from(LeaseError::UnknownProxy))?;
     Ok(body::json(StatusCode::OK, &item))

@@ -61,13 +61,14 @@ fn every_route_and_every_problem_is_in_the_document_ls_11() {
         }
     }
     // Served by later versions only.
-    let later = [P::SessionUnavailable, P::IdempotencyKeyReused, P::QueueFull, P::NoLeader];
+    let later = [P::SessionUnavailable, P::IdempotencyKeyReused, P::QueueFull];
     // Answers of the frame, which no described call gives.
     let frame = [P::MethodNotAllowed];
     let answered: BTreeSet<&str> = PROBLEMS
         .iter()
         .flat_map(|(_, _, codes)| codes.iter())
         .chain(ALWAYS)
+        .chain(LED)
         .chain(WITH_BODY)
         .chain(&later)
         .chain(&frame)

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use egress_protocol::leadership::{Standing, StandingCell};
 use egress_protocol::lease::{Cursor, LeaseId};
 use egress_protocol::metrics::Metrics;
 use egress_protocol::{Clock, ObjectKey};
@@ -27,8 +28,9 @@ pub(super) struct Api {
 pub(super) async fn api(tokens: Tokens) -> Api {
     let system = System::new(Clock::system(), Metrics::new(true).shared());
     let lifecycle = Lifecycle::default();
-    let discovery = Discovery::new(&system, tokens.clone(), lifecycle.clone(), Duration::from_secs(1), 1000);
-    let health = Health::new(&system, lifecycle.clone(), egress_protocol::InstallationId::new("test"), false);
+    let standing = StandingCell::new(Standing::Alone);
+    let discovery = Discovery::new(&system, tokens.clone(), lifecycle.clone(), standing.clone(), Duration::from_secs(1), 1000);
+    let health = Health::new(&system, lifecycle.clone(), egress_protocol::InstallationId::new("test"), standing, false);
     let router = discovery.routes().merge(health::routes(health, tokens));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

@@ -4,10 +4,9 @@
 use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 
-use egress_protocol::lease::item::proxy_url;
 use egress_protocol::lease::{
-    BrokerStats, Caller, CoolingItem, CordonItem, Cursor, LeaseFilter, LeaseId, LeaseView, ProviderSlots, ProxyAvailability, ProxyFilter,
-    ProxyItem, ProxyList, SlotCounts,
+    BrokerStats, Caller, CoolingItem, CordonItem, Cursor, LeaseFilter, LeaseId, LeaseView, ProviderSlots, ProxyItem, ProxyList, ProxyWalk,
+    SlotCounts,
 };
 use egress_protocol::{ObjectKey, Timestamp};
 
@@ -15,23 +14,6 @@ use super::Book;
 
 /// How far one bite of a walk goes.
 const STRIDE: usize = 4096;
-
-/// A page of proxies in the making.
-#[derive(Debug)]
-pub struct ProxyWalk {
-    filter: ProxyFilter,
-    caller: Caller,
-    limit: usize,
-    after: Option<ObjectKey>,
-    items: Vec<ProxyItem>,
-}
-
-impl ProxyWalk {
-    /// At most `limit` proxies after `after`.
-    pub const fn new(filter: ProxyFilter, after: Option<ObjectKey>, limit: usize, caller: Caller) -> Self {
-        Self { filter, caller, limit, after, items: Vec::new() }
-    }
-}
 
 /// A page of leases in the making: the smallest ids so far.
 #[derive(Debug)]
@@ -51,34 +33,19 @@ impl LeaseWalk {
     }
 }
 
-fn passes(filter: &ProxyFilter, proxy: &ProxyAvailability) -> bool {
-    filter.healthy.is_none_or(|healthy| healthy == proxy.healthy)
-        && filter.mode.is_none_or(|mode| mode == proxy.mode)
-        && filter.phase.is_none_or(|phase| phase == proxy.phase)
-        && filter.provider.as_ref().is_none_or(|provider| proxy.provider.as_deref() == Some(&**provider))
-        && filter.namespace.as_ref().is_none_or(|namespace| **namespace == *proxy.key.namespace)
-        && filter.attributes.iter().all(|(key, value)| proxy.attributes.get(&**key).is_some_and(|v| **v == **value))
-}
-
 impl Book {
     /// Goes on with a page of proxies; `Some` when it is done.
     pub fn walk_proxies(&self, walk: &mut ProxyWalk) -> Option<ProxyList> {
-        let mut last = None;
+        let after = walk.after().cloned();
         let mut looked = 0;
-        for (key, slot) in self.fleet.in_order(walk.after.as_ref()).take(STRIDE) {
+        for (key, slot) in self.fleet.in_order(after.as_ref()).take(STRIDE) {
             looked += 1;
-            let wanted = self.fleet.cold(slot).published.as_ref().is_some_and(|proxy| passes(&walk.filter, proxy));
-            if wanted && walk.caller.sees_namespace(&key.namespace) {
-                if walk.items.len() == walk.limit {
-                    let next_cursor = last.or_else(|| walk.after.clone()).map(|key| Cursor::Proxy(key).encode());
-                    return Some(ProxyList { items: std::mem::take(&mut walk.items), next_cursor });
-                }
-                walk.items.extend(self.item(slot));
+            let page = walk.look(key, self.fleet.cold(slot).published.as_deref(), || self.item(slot));
+            if page.is_some() {
+                return page;
             }
-            last = Some(key.clone());
         }
-        walk.after = last.or_else(|| walk.after.take());
-        (looked < STRIDE).then(|| ProxyList { items: std::mem::take(&mut walk.items), next_cursor: None })
+        (looked < STRIDE).then(|| walk.end())
     }
 
     /// Goes on with a page of leases; `Some` when it is done.
@@ -129,24 +96,10 @@ impl Book {
             reason: cordon.reason.to_string(),
         });
         Some(ProxyItem {
-            namespace: Arc::clone(&proxy.key.namespace),
-            name: Arc::clone(&proxy.key.name),
-            mode: proxy.mode,
-            provider: proxy.provider.clone(),
-            phase: proxy.phase,
-            healthy: proxy.healthy,
-            host: proxy.host.clone(),
-            ip: proxy.ip.clone(),
-            egress_ip: proxy.egress_ip.clone(),
-            port: proxy.port,
-            url: proxy.host.as_ref().map(|host| proxy_url(host, proxy.port)),
-            attributes: Arc::clone(&proxy.attributes),
-            max_leases: proxy.max_leases,
-            active_leases: self.fleet.hot(slot).active,
-            latency_millis: proxy.latency_millis,
-            checked_at: proxy.checked_at,
-            cooling_down: cooling.collect(),
-            cordons: cordons.collect(),
+            active_leases: Some(self.fleet.hot(slot).active),
+            cooling_down: Some(cooling.collect()),
+            cordons: Some(cordons.collect()),
+            ..ProxyItem::of(proxy)
         })
     }
 

@@ -256,3 +256,45 @@ async fn ten_thousand_children_start_are_looked_at_and_stop() {
     assert!(stopped.is_ok());
     assert!(addresses.iter().all(|address| !address.is_up()));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_left_of_a_branch_is_known_until_its_last_task_has_ended_even_one_that_blocks_its_thread() {
+    let diary = Diary::default();
+    let (system, root) = root(Play::new(&diary)).await;
+    let top = system.address::<Tell>("root");
+    let branch = child(&top, ChildSpec::<Puppet>::retried("branch", Play::new(&diary))).await;
+    let mut spec = ChildSpec::<Puppet<1>>::retried("leaf", Play::new(&diary));
+    spec.policy.stop_timeout = Duration::from_millis(10);
+    let leaf = child(&branch, spec).await;
+    child(&top, ChildSpec::<Puppet>::retried("neighbour", Play::new(&diary))).await;
+    let (release, held) = std::sync::mpsc::channel::<()>();
+    have(&leaf, move |_, ctx| {
+        ctx.spawn(async move {
+            tokio::task::block_in_place(|| held.recv().ok());
+            Heard("the blocking task")
+        })
+        .keep();
+    })
+    .await;
+    let mut all = system.left_of("branch");
+    all.sort();
+    assert_eq!(all, ["branch".into(), "leaf".into()]);
+    have(&top, |_, ctx| ctx.stop_child("branch")).await;
+    let left = async || {
+        while system.left_of("branch").len() > 1 {
+            pause(1).await;
+        }
+        system.left_of("branch")
+    };
+    let left = tokio::time::timeout(Duration::from_secs(10), left()).await.expect("the runners end");
+    assert_eq!(left, ["leaf".into()], "its parent has ended and is known to be above it all the same");
+    assert_eq!(system.left_of("root").len(), 3, "the root, the neighbour, and what is left of the branch");
+    release.send(()).expect("it waits");
+    let gone = async {
+        while !system.left_of("branch").is_empty() {
+            pause(1).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), gone).await.expect("nothing is left");
+    root.stop().await;
+}

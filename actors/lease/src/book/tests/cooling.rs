@@ -33,7 +33,14 @@ fn without_a_target_the_cooldown_is_general() {
     world.report(lease.record.id, &saying(ReportResult::Captcha));
     assert_eq!(world.refused(&for_target("shop.example")).cooling_down, 1);
     let item = world.book.proxy(&key("a"), &world.caller).unwrap();
-    assert_eq!((item.cooling_down.len(), item.cooling_down[0].reason.as_str(), &item.cooling_down[0].target), (1, "captcha", &None));
+    assert_eq!(
+        (
+            item.cooling_down.as_ref().unwrap().len(),
+            item.cooling_down.as_ref().unwrap()[0].reason.as_str(),
+            &item.cooling_down.as_ref().unwrap()[0].target
+        ),
+        (1, "captcha", &None)
+    );
     world.pass(600.0);
     world.grant(&for_target("shop.example"));
 }
@@ -116,7 +123,7 @@ fn a_changed_public_ip_ends_cooldowns_where_no_egress_is_known_and_a_private_one
         let lease = world.grant(&for_target("t"));
         world.report(lease.record.id, &saying(ReportResult::Blocked));
         world.publish(at(after));
-        let found = world.book.proxy(&key("a"), &world.caller).unwrap().cooling_down.len();
+        let found = world.book.proxy(&key("a"), &world.caller).unwrap().cooling_down.unwrap().len();
         assert_eq!(found, cools, "{before} to {after}");
     }
 }
@@ -155,7 +162,7 @@ fn three_failing_reports_of_distinct_leases_put_a_proxy_last_and_probe_it_m4() {
         world.release(lease.record.id);
     }
     assert_eq!(world.names(&for_target("a.example"), 3), ["b", "b", "b"], "last, for every target");
-    assert!(world.book.proxy(&key("a"), &world.caller).unwrap().cooling_down.is_empty(), "nothing cools");
+    assert!(world.book.proxy(&key("a"), &world.caller).unwrap().cooling_down.unwrap().is_empty(), "nothing cools");
     assert_eq!(world.names(&any(), 7)[6], "a", "last is not never: still leasable");
     world.book.probe_passed(&key("a"), &proxy("a", 9).uid);
     assert_eq!(world.names(&any(), 1), ["a"], "the pass lifts it");

@@ -97,10 +97,10 @@ impl State {
                 match self.book.grant(&request, &caller(), Entropy { id: self.ids.to_be_bytes(), spread: 0 }, self.now) {
                     Ok(view) => {
                         let item = items.iter().find(|item| item.name == view.record.proxy.proxy().name).unwrap();
-                        assert!(item.healthy && item.active_leases < item.max_leases, "only the fit, capacity: {item:?}");
+                        assert!(item.healthy && item.active_leases < Some(item.max_leases), "only the fit, capacity: {item:?}");
                         let applies = |target: &Option<Arc<str>>| target.is_none() || *target == request.target;
-                        assert!(!item.cooling_down.iter().any(|cooling| applies(&cooling.target)), "only the fit: {item:?}");
-                        assert!(!item.cordons.iter().any(|cordon| applies(&cordon.target)), "only the fit: {item:?}");
+                        assert!(!item.cooling_down.iter().flatten().any(|cooling| applies(&cooling.target)), "only the fit: {item:?}");
+                        assert!(!item.cordons.iter().flatten().any(|cordon| applies(&cordon.target)), "only the fit: {item:?}");
                         assert!(view.record.fence > self.fence, "fence grows");
                         self.fence = view.record.fence;
                     }
@@ -172,9 +172,10 @@ impl State {
             .map(|proxy| {
                 let item = self.book.proxy(&proxy.key, &caller()).unwrap();
                 let cooling: Vec<_> =
-                    item.cooling_down.iter().map(|c| (c.target.clone(), c.until.since(self.now), c.reason.clone())).collect();
-                let cordons: Vec<_> = item.cordons.iter().map(|c| (c.target.clone(), c.until.map(|u| u.since(self.now)))).collect();
-                format!("{} {} {} {} {cooling:?} {cordons:?}", proxy.uid, item.name, item.healthy, item.active_leases)
+                    item.cooling_down.iter().flatten().map(|c| (c.target.clone(), c.until.since(self.now), c.reason.clone())).collect();
+                let cordons: Vec<_> =
+                    item.cordons.iter().flatten().map(|c| (c.target.clone(), c.until.map(|u| u.since(self.now)))).collect();
+                format!("{} {} {} {:?} {cooling:?} {cordons:?}", proxy.uid, item.name, item.healthy, item.active_leases)
             })
             .collect();
         let leases: Vec<_> = self

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use egress_protocol::lease::{Caller, CordonRequest, Cursor, ExcludedBy, LeaseError, ProxyAvailability, ProxyFilter, ReportResult};
+use egress_protocol::lease::{
+    Caller, CordonRequest, Cursor, ExcludedBy, LeaseError, ProxyAvailability, ProxyFilter, ProxyWalk, ReportResult,
+};
 use egress_protocol::resource::Phase;
 
 use super::world::*;
-use crate::book::ProxyWalk;
 
 fn cordon(target: Option<&str>, until: Option<egress_protocol::Timestamp>) -> CordonRequest {
     CordonRequest { target: target.map(Into::into), until, reason: "by hand".into() }
@@ -19,7 +20,7 @@ fn a_cordon_takes_a_proxy_out_until_its_time_or_until_it_is_lifted_ls_16() {
     let caller = world.caller.clone();
     let until = world.now + Duration::from_secs(60);
     let item = world.book.cordon(&key("a"), &cordon(None, Some(until)), &caller, world.now).unwrap();
-    assert_eq!((item.cordons.len(), item.cordons[0].until), (1, Some(until)));
+    assert_eq!((item.cordons.as_ref().unwrap().len(), item.cordons.as_ref().unwrap()[0].until), (1, Some(until)));
     assert_eq!(world.refused(&any()).drained, 1);
     assert!(world.book.get(lease.record.id, &caller, world.now).is_ok_and(|view| view.ending.is_none()), "its leases stay");
     world.pass(60.0);

@@ -1,0 +1,10 @@
+//! Against a real control plane (`tests/bed`): what the API server says of our kinds, and the operator in a cluster.
+
+mod kinds;
+mod lifecycle;
+mod moments;
+mod orphans;
+mod pods;
+mod replicas;
+mod rights;
+mod weather;
