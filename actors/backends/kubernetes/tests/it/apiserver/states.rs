@@ -33,6 +33,8 @@ async fn every_row_of_the_state_table_k8_10() {
     hands.bind(name);
     let oom = json!({"terminated": {"exitCode": 137, "reason": "OOMKilled"}});
     let none = json!({});
+    // A controller takes the condition back when it is old.
+    let now = k8s_openapi::jiff::Timestamp::now().to_string();
     let rows: [Row; 12] = [
         ("Pending", &[], none.clone(), Provisioning, None, "Pending"),
         (
@@ -84,7 +86,8 @@ async fn every_row_of_the_state_table_k8_10() {
         (
             "Running",
             &["10.0.0.9"],
-            json!({"conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"}]}),
+            json!({"conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager",
+                "lastTransitionTime": now}]}),
             Running,
             Some("10.0.0.9"),
             "DeletionByTaintManager",
