@@ -2,6 +2,7 @@
 
 mod kinds;
 mod lifecycle;
+mod metrics;
 mod moments;
 mod orphans;
 mod pods;
