@@ -17,6 +17,9 @@ fn container(count: u32, state: &Value, last: &Value) -> Value {
         "lastState": last}])
 }
 
+/// Phase, addresses, what else the status has; state, address, detail.
+type Row = (&'static str, &'static [&'static str], Value, InstanceState, Option<&'static str>, &'static str);
+
 #[tokio::test]
 async fn every_row_of_the_state_table_k8_10() {
     let Some(bed) = Bed::find("every_row_of_the_state_table_k8_10") else { return };
@@ -30,7 +33,9 @@ async fn every_row_of_the_state_table_k8_10() {
     hands.bind(name);
     let oom = json!({"terminated": {"exitCode": 137, "reason": "OOMKilled"}});
     let none = json!({});
-    let rows: [(&str, &[&str], Value, InstanceState, Option<&str>, &str); 12] = [
+    // A controller takes the condition back when it is old.
+    let now = k8s_openapi::jiff::Timestamp::now().to_string();
+    let rows: [Row; 12] = [
         ("Pending", &[], none.clone(), Provisioning, None, "Pending"),
         (
             "Pending",
@@ -81,7 +86,8 @@ async fn every_row_of_the_state_table_k8_10() {
         (
             "Running",
             &["10.0.0.9"],
-            json!({"conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"}]}),
+            json!({"conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager",
+                "lastTransitionTime": now}]}),
             Running,
             Some("10.0.0.9"),
             "DeletionByTaintManager",
