@@ -31,7 +31,7 @@ pub(super) struct RootArgs {
 /// What the two ways to run have beside the listeners.
 #[derive(Debug, Clone)]
 pub(super) enum Rest {
-    Standalone { source: ManifestsArgs, leader: LeaderArgs },
+    Standalone { source: ManifestsArgs, leader: Box<LeaderArgs> },
     Cluster { reviewer: Option<ApiClient>, source: SourceArgs, branch: Branch },
 }
 
