@@ -11,14 +11,31 @@ run:
 test *VARS:
     tests/run {{VARS}}
 
+# The chart and the Dockerfile alone (needs helm).
+test-chart:
+    tests/chart/check
+
+# `run` against the current kubeconfig. Pod addresses are not reachable from a workstation.
+run-dev *ARGS:
+    hack/run-dev {{ARGS}}
+
+# The chart as one file for kubectl: dist/install.yaml (needs helm).
+bundle:
+    hack/bundle
+
+# The chart's package and the bundle in dist/; with IMAGE=REPOSITORY also the image for two architectures, pushed.
+release:
+    hack/release
+
 # Format and lint.
 lint:
     cargo fmt --all --check
     cargo clippy --workspace --all-targets -- -D warnings
 
-# Rewrite what is generated from the types: CRDs, the OpenAPI document.
+# Rewrite what is generated: CRDs and the OpenAPI document from the types, the table of the chart's values from its schema.
 generate:
     UPDATE=1 cargo test -q -p egress-config crds
+    UPDATE=1 cargo test -q -p egress-config chart
     UPDATE=1 cargo test -q -p egress-proxies-operator --lib openapi
 
 # Benchmarks, as ratios in one run; rewrites the tables of docs/performance.md with `just bench write`.

@@ -5,6 +5,8 @@
 //! What must stay true: whatever can be wrong with the settings is found before the first actor starts, and is exit 2;
 //! a tree that ends by itself is exit 3; an orderly stop waits for every part and is exit 0.
 
+mod cluster;
+mod leader;
 mod listeners;
 mod open_files;
 pub(crate) mod providers;
@@ -17,13 +19,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use egress_backend_local::Observer;
-use egress_config::cli::{BindAddress, Objects, StandaloneSettings, TokenSource};
+use egress_config::cli::{BindAddress, CommonSettings, Objects, StandaloneSettings, TokenSource};
 use egress_lease::BookSettings;
 use egress_manifests::{ManifestFolders, ManifestsArgs, StateFolder};
 use egress_monitor::MonitorArgs;
 use egress_prober::{Guard, GuardPolicy, ProbeSettings};
-use egress_protocol::leadership::{Standing, StandingCell};
+use egress_protocol::leadership::{Fence, Standing, StandingCell};
 use egress_protocol::metrics::Metrics;
+use egress_protocol::net::AllowList;
 use egress_protocol::{Clock, InstallationId};
 use egress_supervision::{ChildSpec, Failure, System};
 use egress_sweeper::SweeperArgs;
@@ -36,17 +39,24 @@ use crate::http::connection::Limits;
 use crate::http::debug::Debug;
 use crate::http::discovery::Discovery;
 use crate::http::health::{self, Health};
+use crate::http::listener::ListenerArgs;
 use crate::http::metrics::Exposition;
+use crate::http::tls::Tls;
 use crate::lifecycle::Lifecycle;
+use leader::LeaderArgs;
 use listeners::Bound;
-use root::{Root, RootArgs};
+use root::{Rest, Root, RootArgs};
 
-pub use run::run;
+pub use run::{Way, run};
 
 /// More messages than this wait for the broker: calls are shed (SV-3). About a tenth of a second of its work.
 const BROKER_BACKLOG: u64 = 10_000;
+/// The listener that `--metrics-secure` is about.
+const METRICS: &str = "metrics";
 /// Connections of a listener beside those that may wait for a lease (LS-23).
 const CONNECTIONS: usize = 1000;
+/// How long tunnels may end on an orderly stop (OP-5).
+const STOP_GRACE: Duration = Duration::from_secs(10);
 /// The whole stop; each part has its own limit below this.
 const STOP: Duration = Duration::from_secs(60);
 
@@ -77,6 +87,9 @@ pub enum StartError {
     /// The settings do not fit the machine: exit 2.
     #[error("{0}")]
     Settings(String),
+    /// What is needed does not answer: exit 3.
+    #[error("{0}")]
+    Unavailable(String),
     /// A part did not start: exit 3.
     #[error("the tree did not start: {0}")]
     Tree(#[from] Failure),
@@ -91,7 +104,7 @@ impl StartError {
     pub const fn exit_code(&self) -> u8 {
         match self {
             Self::Settings(_) => 2,
-            Self::Tree(_) => 3,
+            Self::Unavailable(_) | Self::Tree(_) => 3,
         }
     }
 }
@@ -123,7 +136,7 @@ impl App {
 
     /// The same on other ports.
     pub async fn start_with(settings: StandaloneSettings, ports: Ports) -> Result<Running, StartError> {
-        let installation = settings.installation.as_ref().map(InstallationId::as_str);
+        let installation = settings.common.installation.as_ref().map(InstallationId::as_str);
         let state = StateFolder::open(&settings.state, installation).map_err(StartError::settings)?;
         let installation = state.installation().clone();
         tracing::info!(state = %state.path().display(), installation = installation.as_str(), "state folder opened");
@@ -137,37 +150,62 @@ impl App {
             }
             Objects::Folders(given) => (None, ManifestFolders::open(given, &records).map_err(StartError::settings)?),
         };
-        let probes = probe_settings(&settings)?;
-        let system = System::new(ports.clock, Metrics::new(settings.per_proxy_metrics).shared());
+        let common = &settings.common;
+        let probes = probe_settings(common, GuardPolicy::default())?;
+        let system = System::new(ports.clock, Metrics::new(common.per_proxy_metrics).shared());
         let lifecycle = Lifecycle::default();
-        let providers = providers::of(&settings, demo.as_ref(), state.path(), &installation, &ports)
-            .map_err(|faults| StartError::Settings(faults.join("\n")))?;
-        for warning in &settings.providers.warnings {
+        // In a demonstration the built-in entry may reach the endpoint, that address and port only.
+        let endpoint = demo.as_ref().map(|demo| AllowList::parse(&[demo.address.to_string()])).transpose();
+        let endpoint = endpoint.map_err(|faults| StartError::Settings(faults.join("\n")))?.unwrap_or_default();
+        let around = providers::Surroundings {
+            state: Some(state.path().to_owned()),
+            installation: installation.clone(),
+            egress_allow: common.egress_allow.clone().and(&endpoint),
+            cluster: providers::Cluster::default(),
+            fence: Fence::open(),
+            stop_grace: STOP_GRACE,
+            ports,
+        };
+        let providers = providers::of(common, around);
+        for warning in &common.providers.warnings {
             tracing::warn!(warning, "WARNING: providers file");
         }
         let objects = records.len().max(demo.as_ref().map_or(1, |demo| demo.proxies.len()));
-        open_files::raise(files_needed(&settings, objects));
+        open_files::raise(files_needed(common, objects));
 
-        let (http, addresses) = serve(&settings, demo, &system, &lifecycle, &installation)?;
-        let args = RootArgs {
-            http,
+        let (http, addresses) = serve(common, demo, &system, &lifecycle, &installation, StandingCell::new(Standing::Alone), None)?;
+        let leader = LeaderArgs {
             providers,
-            leases: book_settings(&settings),
+            leases: book_settings(common),
             installation: installation.clone(),
-            machine: machine_settings(&settings),
+            machine: machine_settings(common),
             probes,
-            source: ManifestsArgs::new(state.clone(), folders),
-            sweeper: sweeper(&settings, &installation),
-            monitor: monitor(&settings),
+            sweeper: sweeper(common, &installation),
+            health: None,
+            monitor: monitor(common, Fence::open()),
         };
-        system.metrics().providers_config_valid.set(1);
-        let mut spec = ChildSpec::<Root>::essential("root", args);
-        spec.policy.stop_timeout = STOP;
-        let root = system.start_root(spec).await?;
-        lifecycle.set_started();
-        tracing::info!("started");
-        Ok(Running { addresses, installation, state: state.path().to_owned(), system, lifecycle, root })
+        let rest = Rest::Standalone { source: ManifestsArgs::new(state.clone(), folders), leader };
+        let args = RootArgs { http, rest };
+        start_tree(system, lifecycle, args, addresses, installation, Some(state.path().to_owned())).await
     }
+}
+
+/// Starts the root and what is below it.
+async fn start_tree(
+    system: System,
+    lifecycle: Lifecycle,
+    args: RootArgs,
+    addresses: Addresses,
+    installation: InstallationId,
+    state: Option<PathBuf>,
+) -> Result<Running, StartError> {
+    system.metrics().providers_config_valid.set(1);
+    let mut spec = ChildSpec::<Root>::essential("root", args);
+    spec.policy.stop_timeout = STOP;
+    let root = system.start_root(spec).await?;
+    lifecycle.set_started();
+    tracing::info!("started");
+    Ok(Running { addresses, installation, state, system, lifecycle, root })
 }
 
 /// A running process. Dropping it kills every part.
@@ -177,8 +215,8 @@ pub struct Running {
     pub addresses: Addresses,
     /// Which operator it is.
     pub installation: InstallationId,
-    /// The state folder, absolute.
-    pub state: PathBuf,
+    /// The state folder, absolute; a cluster needs none.
+    pub state: Option<PathBuf>,
     system: System,
     lifecycle: Lifecycle,
     root: egress_supervision::Root,
@@ -205,7 +243,8 @@ impl Running {
     }
 }
 
-fn probe_settings(settings: &StandaloneSettings) -> Result<Arc<ProbeSettings>, StartError> {
+/// Where a cluster is refused things, `policy` says so; the exceptions are the settings'.
+fn probe_settings(settings: &CommonSettings, policy: GuardPolicy) -> Result<Arc<ProbeSettings>, StartError> {
     let roots = match &settings.check_ca_file {
         None => None,
         Some(path) => Some(std::fs::read(path).map_err(|error| named("--check-ca-file", path, error))?),
@@ -217,7 +256,7 @@ fn probe_settings(settings: &StandaloneSettings) -> Result<Arc<ProbeSettings>, S
     let guard = Guard::new(GuardPolicy {
         endpoint_allow: settings.endpoint_allow.clone(),
         check_url_allow: settings.check_url_allow.clone(),
-        ..GuardPolicy::default()
+        ..policy
     });
     let mut probes = ProbeSettings::new(tls, guard);
     probes.traced = settings.trace_health_probes;
@@ -228,7 +267,7 @@ fn named(flag: &str, path: &Path, error: impl std::fmt::Display) -> StartError {
     StartError::Settings(format!("{flag} {}: {error}", path.display()))
 }
 
-fn book_settings(settings: &StandaloneSettings) -> BookSettings {
+fn book_settings(settings: &CommonSettings) -> BookSettings {
     BookSettings {
         default_ttl: settings.leases.default_ttl,
         max_ttl: settings.leases.max_ttl,
@@ -237,7 +276,7 @@ fn book_settings(settings: &StandaloneSettings) -> BookSettings {
     }
 }
 
-fn machine_settings(settings: &StandaloneSettings) -> egress_proxy::Settings {
+fn machine_settings(settings: &CommonSettings) -> egress_proxy::Settings {
     egress_proxy::Settings {
         poll_provisioning: settings.polls.provisioning,
         poll_deletion: settings.polls.deletion,
@@ -250,7 +289,7 @@ fn machine_settings(settings: &StandaloneSettings) -> egress_proxy::Settings {
 }
 
 /// `None`: off.
-fn sweeper(settings: &StandaloneSettings, installation: &InstallationId) -> Option<SweeperArgs> {
+fn sweeper(settings: &CommonSettings, installation: &InstallationId) -> Option<SweeperArgs> {
     let gc = settings.gc;
     let max_deletes = usize::try_from(gc.max_deletes).unwrap_or(usize::MAX);
     let rules = Rules { installation: installation.clone(), min_age: gc.min_age, max_deletes };
@@ -258,17 +297,17 @@ fn sweeper(settings: &StandaloneSettings, installation: &InstallationId) -> Opti
 }
 
 /// `None`: off.
-fn monitor(settings: &StandaloneSettings) -> Option<MonitorArgs> {
+fn monitor(settings: &CommonSettings, fence: Fence) -> Option<MonitorArgs> {
     let checks = settings.checks;
-    (!checks.interval.is_zero()).then_some(MonitorArgs { interval: checks.interval, timeout: checks.timeout })
+    (!checks.interval.is_zero()).then_some(MonitorArgs { interval: checks.interval, timeout: checks.timeout, fence })
 }
 
-fn connections(settings: &StandaloneSettings) -> usize {
+fn connections(settings: &CommonSettings) -> usize {
     usize::try_from(settings.leases.queue_limit).unwrap_or(usize::MAX).saturating_add(CONNECTIONS)
 }
 
 /// Two files for each connection of a local proxy, one for each of ours, one for each probe, and some to live.
-fn files_needed(settings: &StandaloneSettings, objects: usize) -> u64 {
+fn files_needed(settings: &CommonSettings, objects: usize) -> u64 {
     let proxies = providers::connections(&settings.providers).saturating_mul(2).saturating_mul(objects);
     let all = connections(settings).saturating_add(proxies).saturating_add(2 * objects).saturating_add(256);
     u64::try_from(all).unwrap_or(u64::MAX)
@@ -276,11 +315,13 @@ fn files_needed(settings: &StandaloneSettings, objects: usize) -> u64 {
 
 /// Binds every listener and lays out what each serves. All addresses that cannot be had are told at once.
 fn serve(
-    settings: &StandaloneSettings,
+    settings: &CommonSettings,
     demo: Option<Demo>,
     system: &System,
     lifecycle: &Lifecycle,
     installation: &InstallationId,
+    standing: StandingCell,
+    metrics_tls: Option<Tls>,
 ) -> Result<(HttpArgs, Addresses), StartError> {
     let (tokens, token_file) = match &settings.tokens {
         TokenSource::Open => (Tokens::open(), None),
@@ -304,7 +345,7 @@ fn serve(
     };
     let discovery = bind("discovery", "discovery-bind-address", Some(settings.discovery));
     let debug = bind("debug", "debug-bind-address", settings.debug);
-    let metrics = bind("metrics", "metrics-bind-address", settings.metrics);
+    let metrics = bind(METRICS, "metrics-bind-address", settings.metrics);
     let probe = bind("health", "health-probe-bind-address", settings.health);
     let (Some(discovery), true) = (discovery, faults.is_empty()) else {
         return Err(StartError::Settings(faults.join("\n")));
@@ -319,18 +360,24 @@ fn serve(
         demonstration: at(&demonstration),
     };
 
-    let standing = StandingCell::new(Standing::Alone);
     let health = Health::new(system, lifecycle.clone(), installation.clone(), standing.clone(), false);
     let limits = Limits { connections: connections(settings), ..Limits::default() };
     let small = Limits { connections: CONNECTIONS, ..Limits::default() };
     let api = Discovery::new(system, tokens.clone(), lifecycle.clone(), standing, limits.body, BROKER_BACKLOG);
     let mut sites = vec![(discovery, api.routes().merge(health::routes(health.clone(), tokens)), limits)];
     sites.extend(debug.map(|bound| (bound, Debug::new(system.clone(), debug_tokens).routes(), small)));
-    sites.extend(metrics.map(|bound| (bound, Exposition::new(system).routes(), small)));
+    let exposition = Exposition::new(system);
+    let exposition = if metrics_tls.is_some() { exposition.reviewed(system) } else { exposition };
+    sites.extend(metrics.map(|bound| (bound, exposition.routes(), small)));
     sites.extend(probe.map(|bound| (bound, health::routes(health, Tokens::open()), small)));
     sites.extend(demonstration.map(|bound| (bound, demo::routes(), limits)));
     let listeners = sites.into_iter().map(|(bound, router, limits)| bound.serving(router, limits));
     let listeners = listeners.collect::<std::io::Result<Vec<_>>>().map_err(StartError::settings)?;
+    let secured = |listener: ListenerArgs| match &metrics_tls {
+        Some(tls) if listener.name == METRICS => listener.secured(tls.clone()),
+        _ => listener,
+    };
+    let listeners = listeners.into_iter().map(secured).collect();
     Ok((HttpArgs { listeners, token_file }, addresses))
 }
 

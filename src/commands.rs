@@ -10,6 +10,7 @@ use std::path::PathBuf;
 
 use egress_config::cli::{Command, GetKind, GetOutput, GetSettings, Stop};
 
+use crate::app::Way;
 use crate::{app, version};
 use client::{Client, ClientError};
 use get::{GetError, Kind, Output};
@@ -24,7 +25,8 @@ pub fn run(asked: Result<Command, Stop>) -> u8 {
                 complain(&stop.to_string(), stop.code)
             }
         }
-        Ok(Command::Standalone(settings)) => app::run(*settings),
+        Ok(Command::Run(settings)) => app::run(Way::Cluster(*settings)),
+        Ok(Command::Standalone(settings)) => app::run(Way::Standalone(*settings)),
         Ok(Command::Check(settings)) => check::run(&settings),
         Ok(Command::Crds) => tell(&egress_config::crds(), 0),
         Ok(Command::Validate { files }) => validate(&files),

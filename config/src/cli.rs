@@ -6,10 +6,12 @@
 //! `DISCOVERY_TOKEN`: an API must not be opened by an empty text.
 
 mod check;
+mod common;
 mod environment;
 mod faults;
 mod get;
 mod raw;
+mod run;
 mod settings;
 mod standalone;
 
@@ -25,7 +27,8 @@ use crate::telemetry;
 pub use check::CheckSettings;
 pub use get::{GetKind, GetOutput, GetSettings};
 pub use settings::{
-    BindAddress, CheckRounds, GcSettings, LeaseSettings, LogFormat, Objects, PollSettings, StandaloneSettings, TokenSource,
+    BindAddress, CheckRounds, CommonSettings, ElectionSettings, GcSettings, LeaseSettings, LogFormat, Objects, PollSettings, RunSettings,
+    StandaloneSettings, TokenSource,
 };
 
 /// The variable with the discovery API's token; also what `get` presents without `--token-file`.
@@ -34,6 +37,8 @@ pub const TOKEN_VARIABLE: &str = "DISCOVERY_TOKEN";
 /// What the process is to do.
 #[derive(Debug, Clone)]
 pub enum Command {
+    /// Run in or against a cluster.
+    Run(Box<RunSettings>),
     /// Run without a cluster.
     Standalone(Box<StandaloneSettings>),
     /// Print the CRDs.
@@ -92,9 +97,14 @@ pub fn parse(args: impl IntoIterator<Item = OsString>, variable: impl Fn(&str) -
     let raw = raw::Cli::from_arg_matches(&matches)?;
     let token = variable(TOKEN_VARIABLE);
     match raw.command {
+        raw::Command::Run(raw) => {
+            let mut settings = run::read(*raw, token, &given.variables).map_err(Stop::usage)?;
+            settings.common.telemetry = telemetry::read(&variable);
+            Ok(Command::Run(Box::new(settings)))
+        }
         raw::Command::Standalone(raw) => {
             let mut settings = standalone::read(*raw, token, &given.variables).map_err(Stop::usage)?;
-            settings.telemetry = telemetry::read(&variable);
+            settings.common.telemetry = telemetry::read(&variable);
             Ok(Command::Standalone(Box::new(settings)))
         }
         raw::Command::Crds => Ok(Command::Crds),

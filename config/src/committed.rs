@@ -15,7 +15,7 @@ fn path(relative: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(relative)
 }
 
-fn text(relative: &str) -> String {
+pub(crate) fn text(relative: &str) -> String {
     std::fs::read_to_string(path(relative)).unwrap_or_else(|error| panic!("{relative}: {error}"))
 }
 
@@ -26,15 +26,21 @@ fn sample(name: &str) -> Manifest {
     manifest
 }
 
+/// The annotated file with every entry that is commented out, as its head says how.
 fn annotated() -> ProvidersConfig {
-    providers::load(&path("providers.yaml")).unwrap()
+    let lines = text("providers.yaml");
+    let lines = lines.lines().map(|line| match line.strip_prefix("  #") {
+        Some(rest) if rest.is_empty() || rest.starts_with("- ") || rest.starts_with("  ") => format!("  {rest}"),
+        _ => line.to_owned(),
+    });
+    providers::parse("providers.yaml", lines.collect::<Vec<_>>().join("\n").as_bytes()).unwrap()
 }
 
 /// RE and SA: everything of `config/` that is a manifest or a providers file is in order.
 #[test]
 fn every_sample_is_valid() {
     let samples = validate_files(&[path("samples")]);
-    assert_eq!((samples.exit_code(), samples.files), (0, 2), "{samples}");
+    assert_eq!((samples.exit_code(), samples.files), (0, 3), "{samples}");
     for file in ["samples/pools/pool.yaml", "samples/pools/pool-small.yaml", "providers.yaml"] {
         let report = validate_files(&[path(file)]);
         assert_eq!(report.exit_code(), 0, "{report}");
@@ -45,7 +51,7 @@ fn every_sample_is_valid() {
 #[test]
 fn the_folder_of_samples_makes_at_most_one_instance_per_provider() {
     let mut made = BTreeMap::new();
-    for file in ["local.yaml", "external.yaml"] {
+    for file in ["local.yaml", "kubernetes.yaml", "external.yaml"] {
         for located in sample(file).documents {
             if let Document::Proxy(proxy) = located.value {
                 *made.entry(proxy.spec.provider).or_insert(0) += usize::from(proxy.spec.mode == Mode::Managed);
@@ -60,7 +66,7 @@ fn the_folder_of_samples_makes_at_most_one_instance_per_provider() {
 #[test]
 fn every_sample_resolves_against_the_annotated_providers_file() {
     let config = annotated();
-    for file in ["local.yaml", "external.yaml", "pools/pool.yaml", "pools/pool-small.yaml"] {
+    for file in ["local.yaml", "kubernetes.yaml", "external.yaml", "pools/pool.yaml", "pools/pool-small.yaml"] {
         let documents: Vec<Document> = sample(file).documents.into_iter().map(|located| located.value).collect();
         let labelled = |name: &str, label: &str| {
             documents.iter().any(|document| {
@@ -79,7 +85,7 @@ fn every_sample_resolves_against_the_annotated_providers_file() {
             }
             let Some(provider) = &spec.provider else { continue };
             let entry = config.entry(provider).unwrap_or_else(|| panic!("{file}: {provider}"));
-            let ProviderBlock::Local(block) = &entry.block;
+            let ProviderBlock::Local(block) = &entry.block else { continue };
             if let Some(zone) = spec.placement.as_ref().and_then(|placement| placement.zone.as_ref()) {
                 assert!(block.source_addresses.iter().any(|address| address.to_string() == *zone), "{file} {zone}");
             }
@@ -90,21 +96,39 @@ fn every_sample_resolves_against_the_annotated_providers_file() {
     }
 }
 
+/// IN-3: what needs credentials or a cluster is commented out, and complete: it loads when the comment is taken away.
+#[test]
+fn the_annotated_providers_file_enables_what_needs_nothing_and_has_the_rest_commented_out() {
+    let names = |config: &ProvidersConfig| config.entries.iter().map(|entry| entry.type_name()).collect::<Vec<_>>();
+    assert_eq!(names(&providers::load(&path("providers.yaml")).unwrap()), ["local"]);
+    assert_eq!(names(&annotated()), providers::TYPES.map(|known| known.name));
+}
+
 /// The annotated file shows every key of the block, with the defaults but for the addresses.
 #[test]
 fn the_annotated_providers_file_shows_every_key() {
-    let (file, entry) = (text("providers.yaml"), known("zz: 1"));
-    for key in entry.iter().chain(&known("local: {zz: 1}")).chain(&known("local: {faults: [{proxies: '*', zz: 1}]}")) {
-        assert!(file.contains(&format!("{key}:")), "{key}");
+    let file = text("providers.yaml");
+    for place in ["zz: 1", "local: {zz: 1}", "local: {faults: [{proxies: '*', zz: 1}]}"] {
+        for key in known("local", place) {
+            assert!(file.contains(&format!("{key}:")), "{key}");
+        }
     }
-    let ProviderBlock::Local(block) = &annotated().entries[0].block;
+    for place in ["kubernetes: {zz: 1}", "kubernetes: {resources: {zz: 1}}", "kubernetes: {resources: {limits: {zz: 1}}}"] {
+        for key in known("kubernetes", place) {
+            assert!(file.contains(&format!("{key}:")), "{key}");
+        }
+    }
+    let config = annotated();
+    let block_of = |name: &str| config.entry(name).unwrap().block.clone();
+    assert_eq!(block_of("kubernetes"), ProviderBlock::Kubernetes(providers::KubernetesBlock::default()));
+    let ProviderBlock::Local(block) = &block_of("local") else { panic!("local") };
     let defaults = providers::LocalBlock { listen_addresses: block.listen_addresses.clone(), ..Default::default() };
     assert_eq!(*block, defaults);
 }
 
 /// The keys a place of the providers file knows, as its refusal of an unknown one lists them.
-fn known(entry: &str) -> BTreeSet<String> {
-    let faults = providers::parse("p", format!("providers: [{{name: a, type: local, {entry}}}]").as_bytes()).unwrap_err();
+pub(crate) fn known(of_type: &str, entry: &str) -> BTreeSet<String> {
+    let faults = providers::parse("p", format!("providers: [{{name: a, type: {of_type}, {entry}}}]").as_bytes()).unwrap_err();
     let list = faults.iter().find_map(|fault| fault.reason.split_once("known are ")).unwrap().1;
     list.split(", ").map(str::to_owned).collect()
 }
@@ -132,9 +156,12 @@ fn names(rows: &BTreeMap<String, String>) -> BTreeSet<String> {
 /// Every flag and default of a command is in the document, and no other.
 #[test]
 fn the_document_has_every_flag_with_its_default() {
-    for (command, heading) in
-        [("standalone", "### Flags of `standalone`"), ("check", "### Flags of `check`"), ("get", "### Flags of `get`")]
-    {
+    for (command, heading) in [
+        ("run", "### Flags of `run`"),
+        ("standalone", "### Flags of `standalone`"),
+        ("check", "### Flags of `check`"),
+        ("get", "### Flags of `get`"),
+    ] {
         let rows = documented("../docs/configuration.md", heading);
         let flags = cli::flags(command);
         let documented: BTreeSet<_> = rows.keys().map(|flag| flag.split(' ').next().unwrap().to_owned()).collect();
@@ -150,9 +177,11 @@ fn the_document_has_every_flag_with_its_default() {
 #[test]
 fn the_document_has_every_key_of_the_providers_file() {
     let document = "../docs/configuration.md";
-    assert_eq!(names(&documented(document, "### An entry")), known("zz: 1"));
-    assert_eq!(names(&documented(document, "### The block `local`")), known("local: {zz: 1}"));
-    assert_eq!(names(&documented(document, "### Items of `faults`")), known("local: {faults: [{proxies: '*', zz: 1}]}"));
+    assert_eq!(names(&documented(document, "### An entry")), known("local", "zz: 1"));
+    assert_eq!(names(&documented(document, "### The block `local`")), known("local", "local: {zz: 1}"));
+    assert_eq!(names(&documented(document, "### Items of `faults`")), known("local", "local: {faults: [{proxies: '*', zz: 1}]}"));
+    assert_eq!(names(&documented(document, "### The block `kubernetes`")), known("kubernetes", "kubernetes: {zz: 1}"));
+    assert_eq!(names(&documented("../docs/kubernetes-provider.md", "### The block")), known("kubernetes", "kubernetes: {zz: 1}"));
 }
 
 /// Every field of the schema, by its path below `spec` or `status`.

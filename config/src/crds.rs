@@ -24,19 +24,23 @@ mod tests {
 
     use super::*;
 
-    /// `UPDATE=1 cargo test -p egress-config` writes them anew.
+    /// In `config/crd/`, and in the chart, which can only read files of its own (IN-1). `UPDATE=1 cargo test -p egress-config`
+    /// writes them anew.
     #[test]
     fn the_committed_crds_are_those_of_the_types() {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("crd");
         #[expect(clippy::disallowed_methods, reason = "a test that is told to write")]
         let update = std::env::var_os("UPDATE").is_some();
-        for (file, text) in each() {
-            let path = folder.join(file);
-            if update {
-                std::fs::create_dir_all(&folder).unwrap();
-                std::fs::write(&path, &text).unwrap();
+        for folder in ["crd", "../charts/egress-proxies-operator/crds-src"] {
+            let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+            for (file, text) in each() {
+                let path = folder.join(file);
+                if update {
+                    std::fs::create_dir_all(&folder).unwrap();
+                    std::fs::write(&path, &text).unwrap();
+                }
+                assert!(std::fs::read_to_string(&path).unwrap_or_default() == text, "{} differs: run with UPDATE=1", path.display());
             }
-            assert!(std::fs::read_to_string(&path).unwrap_or_default() == text, "{file} differs: run with UPDATE=1");
+            assert_eq!(std::fs::read_dir(&folder).unwrap().count(), each().len(), "{}", folder.display());
         }
     }
 

@@ -11,6 +11,8 @@
 //! What must stay true: this is the only crate that reads the environment and files of settings; nothing starts from a
 //! document that has a fault; a fault names file, path and reason and never shows a text that may be a secret.
 
+#[cfg(test)]
+mod chart;
 pub mod cli;
 #[cfg(test)]
 mod committed;

@@ -5,6 +5,7 @@
 //! [`Snapshot`] is the file as it was at one look, for whoever follows it (OP-26).
 
 mod file;
+mod kubernetes;
 mod local;
 
 use std::path::{Path, PathBuf};
@@ -17,6 +18,7 @@ use crate::fault::{Fault, Sink, WHOLE};
 use crate::reader::Keys;
 use crate::yaml::{self, Node};
 pub use file::Snapshot;
+pub use kubernetes::{CloudInitPolicy, KubernetesBlock, Quantity, Resources};
 pub use local::{FaultKnobs, LocalBlock};
 
 /// How many creates an entry runs at once per location unless it says otherwise (OP-23).
@@ -51,6 +53,7 @@ impl ProviderEntry {
     pub const fn type_name(&self) -> &'static str {
         match self.block {
             ProviderBlock::Local(_) => local::TYPE.name,
+            ProviderBlock::Kubernetes(_) => kubernetes::TYPE.name,
         }
     }
 
@@ -58,7 +61,7 @@ impl ProviderEntry {
     /// restart; it ends latches all the same (PC-59).
     pub const fn files(&self) -> Vec<PathBuf> {
         match self.block {
-            ProviderBlock::Local(_) => Vec::new(),
+            ProviderBlock::Local(_) | ProviderBlock::Kubernetes(_) => Vec::new(),
         }
     }
 }
@@ -68,6 +71,8 @@ impl ProviderEntry {
 pub enum ProviderBlock {
     /// Proxies inside this process.
     Local(LocalBlock),
+    /// Squid Pods in the cluster.
+    Kubernetes(KubernetesBlock),
 }
 
 /// A type of provider as the file knows it.
@@ -85,7 +90,7 @@ pub(crate) struct Type {
 
 /// The registered types. A new one adds its line here and its variant to [`ProviderBlock`], which the composition root
 /// matches exhaustively.
-pub(crate) static TYPES: [&Type; 1] = [&local::TYPE];
+pub(crate) static TYPES: [&Type; 2] = [&local::TYPE, &kubernetes::TYPE];
 
 impl ProvidersConfig {
     /// What stands in for a file that was not given (OP-27): one entry `local` of type local, everything by default.
@@ -241,6 +246,7 @@ fn insecure(entry: &ProviderEntry) -> Option<String> {
         ProviderBlock::Local(block) => block
             .serves_everybody()
             .then(|| format!("entry {:?}: insecureOpenProxy: its proxies serve everybody who can reach them", entry.name)),
+        ProviderBlock::Kubernetes(_) => None,
     }
 }
 

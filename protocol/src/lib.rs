@@ -4,6 +4,7 @@
 //! - [`object`]: a `Proxy` as the source hands it over, with its Secrets resolved
 //! - [`provider`]: the provider contract (requests, instances, error classes)
 //! - [`lease`]: request and response types of the HTTP API, and what the broker and its journal are told
+//! - [`review`]: may the bearer of a token do that
 //! - [`leadership`]: the fence, and what a replica knows of the leader
 //! - [`source`], [`proxies`], [`proxy`], [`prober`], [`judge`], [`monitor`]: the messages of each actor
 //! - [`metrics`]: every metric family, named once
@@ -27,6 +28,7 @@ pub mod provider;
 pub mod proxies;
 pub mod proxy;
 pub mod resource;
+pub mod review;
 pub mod secret;
 pub mod source;
 pub mod time;

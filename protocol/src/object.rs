@@ -1,9 +1,10 @@
 //! A `Proxy` as the source hands it to its actor: spec, last written status, and its Secrets resolved.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::ids::{ObjectKey, Uid};
-use crate::resource::{Mode, ProxySpec, ProxyStatus};
+use crate::resource::{ANNOTATION_REPLACE, ANNOTATION_RETRY, ANNOTATION_SKIP_CLEANUP, Mode, ProxySpec, ProxyStatus};
 use crate::secret::Secret;
 
 /// Everything an object's actor needs to decide. The source sends a new one whenever any part of it changed,
@@ -50,6 +51,17 @@ pub struct Annotations {
     pub retry: Option<String>,
     /// `crawl.example.com/replace`.
     pub replace: Option<String>,
+}
+
+impl Annotations {
+    /// Out of all of an object's.
+    pub fn of(annotations: &BTreeMap<String, String>) -> Self {
+        Self {
+            skip_cleanup: annotations.get(ANNOTATION_SKIP_CLEANUP).is_some_and(|value| value == "true"),
+            retry: annotations.get(ANNOTATION_RETRY).cloned(),
+            replace: annotations.get(ANNOTATION_REPLACE).cloned(),
+        }
+    }
 }
 
 /// User data as far as it could be resolved.

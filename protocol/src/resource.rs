@@ -3,6 +3,7 @@
 //! - [`proxy`], [`provider_health`]: the types, with what one field may hold
 //! - [`rules`], [`grammar`]: what spans fields, and the patterns: one table for CEL and for us (OP-32)
 //! - [`crd`]: the CRDs made of both; [`validate`]: the same judgement offline, every fault at once
+//! - [`secrets`]: what an object gets from the Secrets it names
 //! - [`conditions`]: how a condition is built, found and compared
 
 pub mod conditions;
@@ -12,6 +13,7 @@ pub mod provider_health;
 pub mod proxy;
 pub mod rules;
 mod schema;
+pub mod secrets;
 pub mod validate;
 
 pub use provider_health::{ProviderHealth, ProviderHealthStatus};

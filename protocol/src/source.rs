@@ -4,6 +4,8 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use tracing::Span;
+
 use crate::ids::{ObjectKey, Uid};
 use crate::message::{Message, Reply};
 use crate::object::ProxyObject;
@@ -51,6 +53,8 @@ pub enum SourceMessage {
         uid: Uid,
         /// All of it: replaces what was there.
         status: Arc<ProxyStatus>,
+        /// What the write is part of: the parent of its span (OB-3).
+        span: Span,
         /// The object's generation at the moment of the write.
         reply_to: Reply<Result<i64, SourceError>>,
     },
@@ -61,6 +65,8 @@ pub enum SourceMessage {
         key: ObjectKey,
         /// Of exactly this object.
         uid: Uid,
+        /// What the write is part of (OB-3).
+        span: Span,
         /// Done.
         reply_to: Reply<Result<(), SourceError>>,
     },
@@ -70,6 +76,8 @@ pub enum SourceMessage {
         key: ObjectKey,
         /// Of exactly this object.
         uid: Uid,
+        /// What the write is part of (OB-3).
+        span: Span,
         /// Done.
         reply_to: Reply<Result<(), SourceError>>,
     },

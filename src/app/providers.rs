@@ -1,13 +1,18 @@
 //! Entries of the providers file → backends: the one place that knows every backend's constructor. The types are those
 //! of [`egress_config::providers`]; a new one is a new arm of [`backend`] and of [`settings`].
 
-use std::path::{Path, PathBuf};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use egress_backend_kubernetes::{Budgets, CloudInit, KubernetesBackend, KubernetesConfig};
 use egress_backend_local::{Faults, Limits, LocalBackend, LocalConfig, Outside};
-use egress_config::cli::StandaloneSettings;
-use egress_config::providers::{FaultKnobs, LocalBlock, ProviderBlock, ProviderEntry, ProvidersConfig};
+use egress_config::cli::CommonSettings;
+use egress_config::providers::{
+    CloudInitPolicy, FaultKnobs, KubernetesBlock, LocalBlock, ProviderBlock, ProviderEntry, ProvidersConfig, Quantity,
+};
+use egress_kube::{Access, ApiClient};
 use egress_protocol::InstallationId;
 use egress_protocol::leadership::Fence;
 use egress_protocol::net::AllowList;
@@ -15,43 +20,40 @@ use egress_protocol::provider::Settings;
 use egress_provider::{Backend, BuildBackend, MakeEntries, ProviderArgs, ProvidersArgs};
 
 use crate::app::Ports;
-use crate::demo::Demo;
-
-/// How long tunnels may end on an orderly stop (OP-5).
-const STOP_GRACE: Duration = Duration::from_secs(10);
 
 /// What every backend may need from the process.
 #[derive(Debug, Clone)]
-struct Surroundings {
+pub(super) struct Surroundings {
     /// `None`: nothing is kept.
-    state: Option<PathBuf>,
-    installation: InstallationId,
-    egress_allow: AllowList,
-    ports: Ports,
+    pub(super) state: Option<PathBuf>,
+    pub(super) installation: InstallationId,
+    pub(super) egress_allow: AllowList,
+    pub(super) cluster: Cluster,
+    /// Closed: no call starts (SV-4).
+    pub(super) fence: Fence,
+    /// How long tunnels may end on an orderly stop (OP-5).
+    pub(super) stop_grace: Duration,
+    pub(super) ports: Ports,
 }
 
-/// Every entry with its backend's constructor. In a demonstration the built-in entry may reach the endpoint, that address
-/// and port only.
-pub(super) fn of(
-    settings: &StandaloneSettings,
-    demo: Option<&Demo>,
-    state: &Path,
-    installation: &InstallationId,
-    ports: &Ports,
-) -> Result<ProvidersArgs, Vec<String>> {
-    let allowed = demo.map(|demo| AllowList::parse(&[demo.address.to_string()])).transpose()?.unwrap_or_default();
-    let around = Surroundings {
-        state: Some(state.to_owned()),
-        installation: installation.clone(),
-        egress_allow: settings.egress_allow.clone().and(&allowed),
-        ports: ports.clone(),
-    };
+/// The cluster that Pods are made in.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Cluster {
+    pub(super) access: Access,
+    /// Whether the Proxies are objects there (K8-7).
+    pub(super) has_the_proxies: bool,
+    /// `--proxy-namespace` (OP-25).
+    pub(super) namespace: Option<Arc<str>>,
+}
+
+/// Every entry with its backend's constructor.
+pub(super) fn of(settings: &CommonSettings, around: Surroundings) -> ProvidersArgs {
     let make: MakeEntries = Arc::new(move |config| config.entries.iter().map(|entry| made(entry, &around)).collect());
     let entries = ProvidersArgs::new(make(&settings.providers));
-    Ok(match &settings.providers_file {
+    match &settings.providers_file {
         None => entries,
         Some(path) => entries.following(path.clone(), make),
-    })
+    }
 }
 
 /// An entry with its backend's constructor. Dials nothing, reads nothing.
@@ -59,9 +61,10 @@ fn made(entry: &ProviderEntry, around: &Surroundings) -> egress_provider::Provid
     let (type_, fingerprint, foundation) = (entry.type_name(), entry.fingerprint.clone(), entry.foundation.clone());
     let (name, max_concurrent_creates) = (Arc::clone(&entry.name), size(entry.max_concurrent_creates));
     let settings = settings(entry, around);
+    let (stop_grace, fence) = (around.stop_grace, around.fence.clone());
     let (entry, around) = (entry.clone(), around.clone());
     let build: BuildBackend = Arc::new(move || Ok(backend(&entry, &around)));
-    let args = ProviderArgs { name, max_concurrent_creates, stop_grace: STOP_GRACE, fence: Fence::open(), build };
+    let args = ProviderArgs { name, max_concurrent_creates, stop_grace, fence, build };
     egress_provider::ProviderEntry { type_, fingerprint, foundation, settings, args }
 }
 
@@ -71,6 +74,9 @@ pub(crate) fn for_a_check(config: &ProvidersConfig) -> Vec<(Arc<str>, &'static s
         state: None,
         installation: InstallationId::new("check"),
         egress_allow: AllowList::default(),
+        cluster: Cluster::default(),
+        fence: Fence::open(),
+        stop_grace: Duration::ZERO,
         ports: Ports::default(),
     };
     config.entries.iter().map(|entry| (Arc::clone(&entry.name), entry.type_name(), backend(entry, &around))).collect()
@@ -80,6 +86,7 @@ pub(crate) fn for_a_check(config: &ProvidersConfig) -> Vec<(Arc<str>, &'static s
 pub(super) fn connections(config: &ProvidersConfig) -> usize {
     let of = |entry: &ProviderEntry| match &entry.block {
         ProviderBlock::Local(block) => size(block.max_connections),
+        ProviderBlock::Kubernetes(_) => 0,
     };
     config.entries.iter().map(of).max().unwrap_or_default()
 }
@@ -90,6 +97,10 @@ fn backend(entry: &ProviderEntry, around: &Surroundings) -> Arc<dyn Backend> {
             let outside = Outside { observer: around.ports.local_observer.clone(), ..Outside::system(around.ports.clock) };
             Arc::new(LocalBackend::new(local(entry, block, around), outside))
         }
+        ProviderBlock::Kubernetes(block) => {
+            let client = ApiClient::new(around.cluster.access.clone());
+            Arc::new(KubernetesBackend::new(kubernetes(entry, block, around), client))
+        }
     }
 }
 
@@ -97,6 +108,7 @@ fn backend(entry: &ProviderEntry, around: &Surroundings) -> Arc<dyn Backend> {
 fn settings(entry: &ProviderEntry, around: &Surroundings) -> Settings {
     match &entry.block {
         ProviderBlock::Local(block) => Arc::new(local(entry, block, around)),
+        ProviderBlock::Kubernetes(_) => Arc::new(()),
     }
 }
 
@@ -116,6 +128,30 @@ fn local(entry: &ProviderEntry, block: &LocalBlock, around: &Surroundings) -> Lo
         },
         faults: block.faults.iter().map(faults).collect(),
         state_dir: around.state.clone(),
+    }
+}
+
+fn kubernetes(entry: &ProviderEntry, block: &KubernetesBlock, around: &Surroundings) -> KubernetesConfig {
+    let amounts = |amounts: &BTreeMap<&'static str, Quantity>| {
+        amounts.iter().map(|(resource, amount)| ((*resource).to_owned(), amount.as_str().to_owned())).collect()
+    };
+    KubernetesConfig {
+        entry: Arc::clone(&entry.name),
+        installation: around.installation.clone(),
+        image: block.image.clone(),
+        cloud_init: match block.cloud_init_policy {
+            CloudInitPolicy::Ignore => CloudInit::Ignore,
+            CloudInitPolicy::Reject => CloudInit::Reject,
+        },
+        requests: amounts(&block.resources.requests),
+        limits: amounts(&block.resources.limits),
+        max_file_descriptors: block.max_file_descriptors,
+        allowed_clients: block.allowed_clients.clone(),
+        allowed_destinations: block.allowed_destinations.clone(),
+        image_pull_secrets: block.image_pull_secrets.clone(),
+        owned: around.cluster.has_the_proxies,
+        namespace: around.cluster.namespace.clone(),
+        budgets: Budgets::default(),
     }
 }
 

@@ -1,16 +1,17 @@
-//! What the command `standalone` does with an [`App`]: the log, signals, what a person is shown, the exit code.
+//! What the commands `standalone` and `run` do with an [`App`]: the log, signals, what a person is shown, the exit code.
 
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::Path;
 use std::time::Duration;
 
-use egress_config::cli::{LogFormat, StandaloneSettings, TokenSource};
+use egress_config::cli::{CommonSettings, LogFormat, RunSettings, StandaloneSettings, TokenSource};
 use egress_protocol::lease::{BROKER_ID, BrokerMessage, Caller, ProxyFilter};
 use egress_supervision::System;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::{App, Running};
+use super::{App, Ports, Running};
 use crate::demo::{self, Auth};
 use crate::telemetry::Telemetry;
 use crate::{logging, version};
@@ -20,8 +21,27 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// After the tree has ended, what may still hold a thread.
 const LINGER: Duration = Duration::from_secs(1);
 
+/// The two ways to run (OP-1, OP-2).
+#[derive(Debug, Clone)]
+pub enum Way {
+    /// Without a cluster.
+    Standalone(StandaloneSettings),
+    /// In or against one.
+    Cluster(RunSettings),
+}
+
+impl Way {
+    const fn common(&self) -> &CommonSettings {
+        match self {
+            Self::Standalone(settings) => &settings.common,
+            Self::Cluster(settings) => &settings.common,
+        }
+    }
+}
+
 /// Runs until it is told to stop, or until it gives up. Returns the exit code of OP-4.
-pub fn run(settings: StandaloneSettings) -> u8 {
+pub fn run(way: Way) -> u8 {
+    let settings = way.common();
     let format = match settings.log_format {
         Some(LogFormat::Json) => logging::Format::Json,
         Some(LogFormat::Text) => logging::Format::Text,
@@ -46,7 +66,7 @@ pub fn run(settings: StandaloneSettings) -> u8 {
         Ok(runtime) => runtime,
         Err(error) => return complain(3, &format!("the runtime cannot be made: {error}")),
     };
-    let code = runtime.block_on(serve(settings));
+    let code = runtime.block_on(serve(way));
     runtime.shutdown_timeout(LINGER);
     if let Ok(Some(telemetry)) = telemetry {
         telemetry.shutdown();
@@ -54,19 +74,33 @@ pub fn run(settings: StandaloneSettings) -> u8 {
     code
 }
 
-async fn serve(settings: StandaloneSettings) -> u8 {
+async fn serve(way: Way) -> u8 {
     let signals = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
     let (Ok(mut terminate), Ok(mut interrupt)) = signals else { return complain(3, "signals cannot be listened to") };
-    let auth = match &settings.tokens {
+    let auth = match &way.common().tokens {
         TokenSource::Open => Auth::Open,
         TokenSource::Variable(_) => Auth::Environment,
         TokenSource::File { path, .. } => Auth::File(std::path::absolute(path).unwrap_or_else(|_| path.clone())),
     };
-    let mut running = match App::start(settings).await {
+    let start = async {
+        match way {
+            Way::Standalone(settings) => App::start(settings).await,
+            Way::Cluster(settings) => App::start_in_cluster(settings, Ports::default()).await,
+        }
+    };
+    let started = tokio::select! {
+        started = start => started,
+        // Nothing has begun yet that needs an orderly end.
+        () = either(&mut terminate, &mut interrupt) => return 0,
+    };
+    let mut running = match started {
         Ok(running) => running,
         Err(error) => return complain(error.exit_code(), &error.to_string()),
     };
-    show(&summary(&running));
+    // In a cluster what is written is a log, and nothing else (OB-6).
+    if let Some(state) = &running.state {
+        show(&summary(&running, state));
+    }
     let (system, at) = (running.system().clone(), running.addresses);
     let shown = async {
         if let Some(page) = at.demonstration {
@@ -109,12 +143,12 @@ fn complain(code: u8, text: &str) -> u8 {
 }
 
 /// Where everything is (OP-2).
-fn summary(running: &Running) -> String {
+fn summary(running: &Running, state: &Path) -> String {
     let at = running.addresses;
     let mut out = format!(
         "{}\n\n  state folder   {}\n  installation   {}\n  discovery API  http://{}\n",
         version::line(),
-        running.state.display(),
+        state.display(),
         running.installation,
         reachable(at.discovery),
     );

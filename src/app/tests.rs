@@ -177,8 +177,8 @@ async fn what_is_wrong_with_the_machine_is_exit_2_before_anything_starts_op_4() 
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let mut busy = settings(&folder.path().join("a"), &[]);
-    busy.discovery = cli::BindAddress::One(taken.local_addr().unwrap());
-    busy.metrics = Some(busy.discovery);
+    busy.common.discovery = cli::BindAddress::One(taken.local_addr().unwrap());
+    busy.common.metrics = Some(busy.common.discovery);
     let error = App::start(busy).await.unwrap_err();
     assert_eq!(error.exit_code(), 2);
     let text = error.to_string();
@@ -199,13 +199,13 @@ async fn a_token_file_is_read_again_and_guards_the_debug_endpoint_off_loopback_o
     let path = file.display().to_string();
     let flags = ["--discovery-token-file", path.as_str()];
     let mut open_debug = settings(&folder.path().join("state"), &flags);
-    open_debug.debug = Some(cli::BindAddress::All(0));
+    open_debug.common.debug = Some(cli::BindAddress::All(0));
     let error = App::start(open_debug.clone()).await.unwrap_err();
     assert!(error.exit_code() == 2 && error.to_string().contains("may do all"), "{error}");
 
     std::fs::write(&file, "shop first\nadmin all\n").unwrap();
     open_debug = settings(&folder.path().join("state"), &flags);
-    open_debug.debug = Some(cli::BindAddress::All(0));
+    open_debug.common.debug = Some(cli::BindAddress::All(0));
     let running = App::start(open_debug).await.unwrap();
     let api = running.addresses.discovery;
     let debug = SocketAddr::from(([127, 0, 0, 1], running.addresses.debug.unwrap().port()));

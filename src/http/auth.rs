@@ -70,22 +70,14 @@ impl Tokens {
     /// Who calls, or 401. The whole table is compared each time.
     pub fn authenticate(&self, headers: &HeaderMap) -> Result<Caller, Refused> {
         let Some(table) = &self.table else { return Ok(self.anonymous.clone()) };
-        let mut values = headers.get_all(header::AUTHORIZATION).iter();
-        let (value, more) = (values.next(), values.next());
-        let Some(value) = value else {
-            return Err(Refused::new(ProblemCode::Unauthorized, "the header Authorization: Bearer TOKEN is missing"));
-        };
-        let presented = match (value.as_bytes().split_at_checked(7), more) {
-            (Some((scheme, token)), None) if scheme.eq_ignore_ascii_case(b"bearer ") => token.trim_ascii(),
-            _ => return Err(Refused::new(ProblemCode::Unauthorized, "the header Authorization must be Bearer TOKEN")),
-        };
+        let presented = bearer(headers)?;
         let mut found = None;
         for entry in table.load().iter() {
             if bool::from(entry.token.expose().as_bytes().ct_eq(presented)) {
                 found = Some(entry.caller.clone());
             }
         }
-        found.ok_or_else(|| Refused::new(ProblemCode::Unauthorized, "the token is not known"))
+        found.ok_or_else(unknown_token)
     }
 
     /// As [`Tokens::authenticate`], for what only one who may do all may see.
@@ -93,6 +85,24 @@ impl Tokens {
         let caller = self.authenticate(headers)?;
         if caller.all { Ok(caller) } else { Err(Refused::new(ProblemCode::Forbidden, "this needs a token that may do all")) }
     }
+}
+
+/// The token that a request presents.
+pub(super) fn bearer(headers: &HeaderMap) -> Result<&[u8], Refused> {
+    let mut values = headers.get_all(header::AUTHORIZATION).iter();
+    let (value, more) = (values.next(), values.next());
+    let Some(value) = value else {
+        return Err(Refused::new(ProblemCode::Unauthorized, "the header Authorization: Bearer TOKEN is missing"));
+    };
+    match (value.as_bytes().split_at_checked(7), more) {
+        (Some((scheme, token)), None) if scheme.eq_ignore_ascii_case(b"bearer ") => Ok(token.trim_ascii()),
+        _ => Err(Refused::new(ProblemCode::Unauthorized, "the header Authorization must be Bearer TOKEN")),
+    }
+}
+
+/// What is said of a token nobody knows.
+pub(super) fn unknown_token() -> Refused {
+    Refused::new(ProblemCode::Unauthorized, "the token is not known")
 }
 
 fn entries(tokens: tokens::Tokens) -> Vec<Entry> {

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, Sleep};
 
 /// What a connection may take.
@@ -98,9 +98,9 @@ impl Exchange {
     }
 }
 
-/// The socket with its deadlines.
-pub(super) struct TimedIo {
-    inner: TokioIo<TcpStream>,
+/// The socket, or what TLS makes of it, with its deadlines.
+pub(super) struct TimedIo<S> {
+    inner: TokioIo<S>,
     limits: Limits,
     exchange: Arc<Exchange>,
     /// When the current head must be complete; `None` between requests.
@@ -110,17 +110,17 @@ pub(super) struct TimedIo {
     timer: Pin<Box<Sleep>>,
 }
 
-impl TimedIo {
-    pub(super) fn new(stream: TcpStream, limits: Limits, exchange: Arc<Exchange>) -> Self {
-        let now = Instant::now();
+impl<S> TimedIo<S> {
+    /// The first head has been waited for since `began`: a handshake takes of its time.
+    pub(super) fn new(stream: S, limits: Limits, exchange: Arc<Exchange>, began: Instant) -> Self {
         Self {
             inner: TokioIo::new(stream),
             limits,
             exchange,
-            head_until: Some(now + limits.head),
-            idle_until: now + limits.idle,
+            head_until: Some(began + limits.head),
+            idle_until: began + limits.idle,
             write_until: None,
-            timer: Box::pin(tokio::time::sleep_until(now + limits.head)),
+            timer: Box::pin(tokio::time::sleep_until(began + limits.head)),
         }
     }
 
@@ -150,7 +150,7 @@ impl TimedIo {
     }
 }
 
-impl Read for TimedIo {
+impl<S: AsyncRead + Unpin> Read for TimedIo<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
         match Pin::new(&mut this.inner).poll_read(cx, buf) {
@@ -177,7 +177,7 @@ impl Read for TimedIo {
     }
 }
 
-impl Write for TimedIo {
+impl<S: AsyncWrite + Unpin> Write for TimedIo<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         match Pin::new(&mut self.inner).poll_write(cx, buf) {
             Poll::Ready(done) => {
@@ -198,7 +198,11 @@ impl Write for TimedIo {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_shutdown(cx)
+        match Pin::new(&mut self.inner).poll_shutdown(cx) {
+            Poll::Ready(done) => Poll::Ready(done),
+            // TLS has a last word to say.
+            Poll::Pending => self.poll_write_deadline(cx),
+        }
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -1,14 +1,18 @@
-//! `/metrics` (OB-1): what is counted as it happens, and what is read at scrape time from the parts' answers.
+//! `/metrics` (OB-1): what is counted as it happens, and what is read at scrape time from the parts' answers. With
+//! `--metrics-secure` for bearers only whom the cluster's own rules allow it.
 
+mod review;
 mod scrape;
 
 use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use egress_supervision::System;
+use egress_protocol::review::{self as reviewer, ReviewMessage};
+use egress_supervision::{Address, System};
+use http::request::Parts;
 use http::{HeaderMap, HeaderValue, header};
 use prometheus_client::encoding::{prometheus_text, text};
 use prometheus_client::registry::Registry;
@@ -26,6 +30,8 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 pub struct Exposition {
     registry: Arc<Registry>,
     scrape: Arc<Scrape>,
+    /// Who says whether a bearer may; `None`: everybody may.
+    reviewer: Option<Address<ReviewMessage>>,
 }
 
 impl Exposition {
@@ -35,7 +41,13 @@ impl Exposition {
         system.metrics().register(&mut registry);
         let scrape = Arc::new(Scrape::new(system.clone()));
         registry.register_collector(Box::new(Arc::clone(&scrape)));
-        Self { registry: Arc::new(registry), scrape }
+        Self { registry: Arc::new(registry), scrape, reviewer: None }
+    }
+
+    /// The same for those only whom the reviewer of that tree allows it.
+    #[must_use]
+    pub fn reviewed(self, system: &System) -> Self {
+        Self { reviewer: Some(system.address(reviewer::ACTOR_ID)), ..self }
     }
 
     /// The route.
@@ -57,9 +69,19 @@ impl Exposition {
     }
 }
 
-async fn metrics(State(exposition): State<Exposition>, request: Request) -> Result<Response, Refused> {
-    Query::parse(request.uri().query()).finish()?;
-    match exposition.render(request.headers()).await {
+async fn metrics(State(exposition): State<Exposition>, request: Request) -> Response {
+    let (parts, _) = request.into_parts();
+    if let Some(reviewer) = &exposition.reviewer
+        && let Err(answer) = review::authorize(reviewer, &parts.headers).await
+    {
+        return answer;
+    }
+    scrape(&exposition, &parts).await.unwrap_or_else(IntoResponse::into_response)
+}
+
+async fn scrape(exposition: &Exposition, request: &Parts) -> Result<Response, Refused> {
+    Query::parse(request.uri.query()).finish()?;
+    match exposition.render(&request.headers).await {
         Ok((text, media_type)) => {
             let mut response = Response::new(axum::body::Body::from(text));
             response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));

@@ -11,13 +11,15 @@ use axum::Router;
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use futures::FutureExt;
-use http::Request;
+use http::{HeaderMap, HeaderValue, Request, header};
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::Service;
@@ -27,6 +29,7 @@ use crate::http::host;
 use egress_protocol::lease::ProblemCode;
 
 use crate::http::problem::Refused;
+use crate::http::tls::Tls;
 
 /// What a listener serves.
 #[derive(Debug, Clone)]
@@ -37,13 +40,21 @@ pub struct Site {
     pub limits: Limits,
     /// Only names of loopback are answered for; set from the address that is listened on.
     pub loopback_only: bool,
+    /// Over TLS.
+    pub tls: Option<Tls>,
 }
 
 impl Site {
     /// The routes on a listener of that address.
     pub fn new(router: Router, address: SocketAddr, limits: Limits) -> Self {
         let router = router.fallback(not_found).method_not_allowed_fallback(method_not_allowed);
-        Self { router, limits, loopback_only: address.ip().to_canonical().is_loopback() }
+        Self { router, limits, loopback_only: address.ip().to_canonical().is_loopback(), tls: None }
+    }
+
+    /// The same over TLS.
+    #[must_use]
+    pub fn secured(self, tls: Tls) -> Self {
+        Self { tls: Some(tls), ..self }
     }
 }
 
@@ -134,7 +145,7 @@ pub async fn accept(listener: TcpListener, site: Site, opener: Opener, cancelled
         if let Ok(place) = Arc::clone(&places).try_acquire_owned() {
             opener.tracker.spawn(serve(stream, Arc::clone(&site), opener.drain.child_token(), opener.kill.child_token(), place));
         } else if let Ok(place) = Arc::clone(&refusals).try_acquire_owned() {
-            opener.tracker.spawn(refuse(stream, place));
+            opener.tracker.spawn(refuse(stream, Arc::clone(&site), place));
         }
     }
 }
@@ -146,8 +157,28 @@ fn is_of_the_peer(error: &std::io::Error) -> bool {
 }
 
 async fn serve(stream: TcpStream, site: Arc<Site>, drain: CancellationToken, kill: CancellationToken, _place: OwnedSemaphorePermit) {
+    let began = Instant::now();
+    let Some(tls) = site.tls.clone() else { return converse(stream, site, began, drain, kill).await };
+    let handshake = tls.accept(stream, began + site.limits.head);
+    let shaken = tokio::select! {
+        biased;
+        shaken = handshake => shaken,
+        () = drain.cancelled() => return,
+        () = kill.cancelled() => return,
+    };
+    match shaken {
+        Ok(stream) => converse(stream, site, began, drain, kill).await,
+        Err(error) => tracing::debug!(%error, "handshake failed"),
+    }
+}
+
+/// Requests and answers, one after another.
+async fn converse<S>(stream: S, site: Arc<Site>, began: Instant, drain: CancellationToken, kill: CancellationToken)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let exchange = Arc::new(Exchange::default());
-    let io = TimedIo::new(stream, site.limits, Arc::clone(&exchange));
+    let io = TimedIo::new(stream, site.limits, Arc::clone(&exchange), began);
     let service = service_fn(move |request| answer(Arc::clone(&site), Arc::clone(&exchange), request));
     let connection =
         http1::Builder::new().header_read_timeout(None).max_buf_size(128 * 1024).pipeline_flush(true).serve_connection(io, service);
@@ -190,22 +221,39 @@ async fn answer(site: Arc<Site>, exchange: Arc<Exchange>, request: Request<Incom
     Ok(response)
 }
 
-/// Answers 503 without reading the request, then waits a moment for the client to take it.
-async fn refuse(mut stream: TcpStream, _place: OwnedSemaphorePermit) {
-    let response = Refused::new(ProblemCode::Overloaded, "too many connections").into_response();
-    let body = http_body_util::BodyExt::collect(response.into_body()).await.map(http_body_util::Collected::to_bytes);
-    let body = body.unwrap_or_default();
-    let head = format!(
-        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/problem+json\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
-        body.len()
-    );
+/// Answers 503 without reading the request.
+async fn refuse(stream: TcpStream, site: Arc<Site>, _place: OwnedSemaphorePermit) {
+    let refused = Refused::new(ProblemCode::Overloaded, "too many connections");
+    match &site.tls {
+        None => tell(stream, refused).await,
+        Some(tls) => {
+            if let Ok(stream) = tls.accept(stream, Instant::now() + MOMENT).await {
+                tell(stream, refused).await;
+            }
+        }
+    }
+}
+
+/// How long a client may take to hear why nobody listens to it.
+const MOMENT: Duration = Duration::from_secs(1);
+
+/// Says why, then waits a moment for the client to take it.
+pub(super) async fn tell(mut stream: impl AsyncRead + AsyncWrite + Unpin, refused: Refused) {
+    let (parts, body) = refused.into_response().into_parts();
+    let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+    let mut head = format!("HTTP/1.1 {}\r\n", parts.status).into_bytes();
+    let own = HeaderMap::from_iter([(header::CONNECTION, HeaderValue::from_static("close")), (header::CONTENT_LENGTH, body.len().into())]);
+    for (name, value) in parts.headers.iter().chain(&own) {
+        head.extend([name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"].concat());
+    }
+    head.extend_from_slice(b"\r\n");
     let say = async {
-        stream.write_all(head.as_bytes()).await?;
+        stream.write_all(&head).await?;
         stream.write_all(&body).await?;
         stream.shutdown().await?;
         let mut sink = [0; 4096];
         while stream.read(&mut sink).await? > 0 {}
         Ok::<_, std::io::Error>(())
     };
-    let _ = tokio::time::timeout(Duration::from_secs(1), say).await;
+    let _ = tokio::time::timeout(MOMENT, say).await;
 }

@@ -1,5 +1,7 @@
 //! The listeners as clients see them: over real sockets on loopback.
 
+mod review;
 mod server;
 mod strictness;
+mod tls;
 pub(crate) mod wire;

@@ -89,6 +89,14 @@ fn levels_are_per_target_and_libraries_are_quiet_ob_6() {
     assert_eq!(capture(Format::Json, "info,hyper=debug", say).len(), 2);
 }
 
+/// OB-2: the library calls an error what is a request that failed; who sent it says what came of that.
+#[test]
+fn the_kubernetes_client_says_nothing_of_its_own_unless_it_is_asked_by_name_ob_2() {
+    let say = || tracing::error!(target: "kube_client::client::builder", "failed with error connection refused");
+    assert_eq!(capture(Format::Json, "trace", say).len(), 0);
+    assert_eq!(capture(Format::Json, "info,kube_client=error", say).len(), 1);
+}
+
 /// OB-3: without an exporter the spans that are for it alone are never enabled, and what is said to it is not in a line.
 #[test]
 fn spans_for_the_exporter_alone_are_off_at_every_level() {

@@ -13,6 +13,7 @@
 
 mod architecture;
 mod bad_input;
+mod cluster;
 mod crash;
 mod demo;
 mod files;
@@ -20,6 +21,7 @@ mod guard;
 mod leases;
 mod lifecycle;
 mod live;
+mod metrics_secure;
 mod scale;
 mod secrets;
 mod supervision;

@@ -1,11 +1,14 @@
 //! What the whole-system tests share: the operator as a process, an HTTP client, origins to fetch, third-party proxies,
 //! and the one way to skip.
 
+pub mod cluster;
 pub mod documents;
+pub mod forwarder;
 pub mod http;
 pub mod lab;
 pub mod operator;
 pub mod origin;
+pub mod relay;
 pub mod switch;
 pub mod third_party;
 pub mod wire;

@@ -154,13 +154,13 @@ impl Actor for ManifestsActor {
 
     fn handle(&mut self, ctx: &Context<Self>, message: SourceMessage) -> Result<(), Failure> {
         match message {
-            SourceMessage::WriteStatus { key, uid, status, reply_to } => {
+            SourceMessage::WriteStatus { key, uid, status, reply_to, .. } => {
                 self.request(&key, &uid, Waiter::Status(reply_to), |record| {
                     record.status = status;
                     Ok(())
                 });
             }
-            SourceMessage::AddFinalizer { key, uid, reply_to } => {
+            SourceMessage::AddFinalizer { key, uid, reply_to, .. } => {
                 self.request(&key, &uid, Waiter::Finalizer(reply_to), |record| {
                     if record.deleting && !record.finalizer {
                         return Err(SourceError::Gone);
@@ -169,7 +169,7 @@ impl Actor for ManifestsActor {
                     Ok(())
                 });
             }
-            SourceMessage::RemoveFinalizer { key, uid, reply_to } => {
+            SourceMessage::RemoveFinalizer { key, uid, reply_to, .. } => {
                 self.request(&key, &uid, Waiter::Finalizer(reply_to), |record| {
                     record.finalizer = false;
                     Ok(())

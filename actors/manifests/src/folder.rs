@@ -17,12 +17,12 @@ mod properties;
 mod tests;
 pub(crate) mod tracker;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use egress_protocol::object::Annotations;
 use egress_protocol::resource::ProxySpec;
-use egress_protocol::{ObjectKey, Secret, Timestamp};
+use egress_protocol::resource::secrets::SecretContent;
+use egress_protocol::{ObjectKey, Timestamp};
 
 /// Where a document was last seen. Ordered by path.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,22 +73,11 @@ pub(crate) struct DeclaredProxy {
     pub(crate) annotations: Annotations,
 }
 
-/// A valid `Secret` document.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct DeclaredSecret {
-    /// It carries the label for user data.
-    pub(crate) for_cloud_init: bool,
-    /// It carries the label for credentials.
-    pub(crate) for_credentials: bool,
-    /// Empty when it carries neither: what nobody may see is not kept.
-    pub(crate) data: BTreeMap<String, Arc<Secret<Vec<u8>>>>,
-}
-
 /// One document of a file.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Declared {
     Proxy(DeclaredProxy),
-    Secret(Arc<DeclaredSecret>),
+    Secret(Arc<SecretContent>),
     /// Declares the name but is not valid: the last accepted document stays.
     Refused,
 }

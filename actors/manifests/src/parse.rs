@@ -1,15 +1,15 @@
 //! From manifests as `egress_config` reads them to contents as `folder` weighs them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use egress_config::Fault;
 use egress_config::manifest::{self, Document, ProxyDocument, SecretDocument};
 use egress_protocol::ObjectKey;
-use egress_protocol::resource::{LABEL_CLOUD_INIT, LABEL_CREDENTIALS};
+use egress_protocol::object::Annotations;
+use egress_protocol::resource::secrets::SecretContent;
 
-use crate::folder::{self, Content, Declared, DeclaredProxy, DeclaredSecret, Kind, Name, Unreadable};
-use crate::state::steering;
+use crate::folder::{self, Content, Declared, DeclaredProxy, Kind, Name, Unreadable};
 
 /// Reads one file; `file` is how its faults name it.
 pub(crate) fn content(file: &str, bytes: &[u8]) -> Content {
@@ -33,21 +33,14 @@ pub(crate) fn content(file: &str, bytes: &[u8]) -> Content {
 fn declared(document: Document) -> (Name, Declared) {
     match document {
         Document::Proxy(ProxyDocument { namespace, name, annotations, spec, .. }) => {
-            let declared = DeclaredProxy { spec: Arc::new(spec), annotations: steering(&annotations) };
+            let declared = DeclaredProxy { spec: Arc::new(spec), annotations: Annotations::of(&annotations) };
             (Name { kind: Kind::Proxy, key: ObjectKey::new(namespace, name) }, Declared::Proxy(declared))
         }
         Document::Secret(SecretDocument { namespace, name, labels, data }) => {
-            let (for_cloud_init, for_credentials) = (carries(&labels, LABEL_CLOUD_INIT), carries(&labels, LABEL_CREDENTIALS));
-            let data = if for_cloud_init || for_credentials { data } else { BTreeMap::new() };
-            let data = data.into_iter().map(|(key, value)| (key, Arc::new(value))).collect();
-            let secret = DeclaredSecret { for_cloud_init, for_credentials, data };
+            let secret = SecretContent::new(&labels, data.into_iter().map(|(key, value)| (key, Arc::new(value))));
             (Name { kind: Kind::Secret, key: ObjectKey::new(namespace, name) }, Declared::Secret(Arc::new(secret)))
         }
     }
-}
-
-fn carries(labels: &BTreeMap<String, String>, label: &str) -> bool {
-    labels.get(label).is_some_and(|value| value == "true")
 }
 
 fn line_of(faults: &[Fault], document: usize) -> Option<usize> {

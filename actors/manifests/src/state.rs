@@ -26,7 +26,6 @@ use egress_protocol::{InstallationId, Uid};
 
 use disk::Disk;
 pub use record::Record;
-pub(crate) use record::steering;
 
 const LOCK: &str = "lock";
 const INSTALLATION: &str = "installation";

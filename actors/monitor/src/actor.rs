@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use egress_protocol::leadership::Fence;
 use egress_protocol::message::{Message, Reply};
 use egress_protocol::monitor::{self, HealthSnapshot, MonitorMessage, PUBLISHER_ID, ProviderChecked, PublisherMessage};
 use egress_protocol::provider::{self, CallContext, Op, ProviderMessage, ProvidersMessage, TargetVerdict};
@@ -40,6 +41,8 @@ pub struct MonitorArgs {
     pub interval: Duration,
     /// `--provider-check-timeout`, resolved (PH-9).
     pub timeout: Duration,
+    /// Closed: no round begins, a check is a provider call (SV-4).
+    pub fence: Fence,
 }
 
 /// The monitor as a child.
@@ -156,7 +159,7 @@ impl Actor for MonitorActor {
         match message {
             MonitorInternal::Tick => {
                 self.tick = Some(ctx.after(self.args.interval, MonitorInternal::Tick));
-                if self.round.is_none() && self.entries.is_none() {
+                if self.round.is_none() && self.entries.is_none() && self.args.fence.holds() {
                     let providers = ctx.system().address::<ProvidersMessage>(provider::PROVIDERS_ID);
                     self.entries = Some(ctx.spawn(async move {
                         MonitorInternal::Entries(providers.call(ENTRIES, |reply_to| ProvidersMessage::List { reply_to }).await)

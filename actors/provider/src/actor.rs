@@ -357,8 +357,11 @@ impl ProviderActor {
         self.last_error = Some(ProviderFault { at: ctx.now(), message: format!("{}: {}", error.op.as_str(), error.message) });
     }
 
-    /// PC-48: beside everything, never counted. A panic or an overdue check drops the reply.
+    /// PC-48: beside everything, never counted. A panic, an overdue check or a closed fence drops the reply.
     fn check(&self, ctx: &Context<Self>, call: CallContext, reply_to: Reply<Option<Vec<TargetVerdict>>>) {
+        if !self.fence.holds() {
+            return;
+        }
         let backend = Arc::clone(&self.backend);
         let cancel = ctx.cancelled().child_token();
         let deadline = Instant::now() + call.deadline;

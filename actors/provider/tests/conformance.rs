@@ -1,5 +1,6 @@
 //! The suite proves itself: the reference backend passes all of it in each of its styles, and each mutant of it fails the
-//! test named for the rule it breaks (PC-91). The mutant of OP-28 is not a backend's: it is in the proxy's own suite.
+//! test named for the rule it breaks (PC-91). The mutants of OP-28 are none of a backend: they are with the proxy's machine,
+//! in `actors/proxy/src/machine/tests/proven.rs`.
 
 #![allow(
     clippy::unwrap_used,

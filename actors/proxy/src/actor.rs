@@ -23,6 +23,7 @@ use egress_protocol::source::{self, EventReason, ProxyEvent, SourceError, Source
 use egress_protocol::{InstallationId, ObjectKey};
 use egress_supervision::{Actor, Address, AddressError, Context, Failure, Task, Timer};
 use tokio_util::sync::CancellationToken;
+use tracing::Span;
 
 use crate::desk::{Desk, Orders};
 use crate::machine::{Answer, Call, Effect, Input, Machine, Settings};
@@ -334,8 +335,9 @@ impl ProxyActor {
     fn write_status(&mut self, ctx: &Context<Self>, epoch: u64, status: Arc<ProxyStatus>) {
         let source = ctx.system().address::<SourceMessage>(source::ACTOR_ID);
         let (key, uid, written) = (self.key(), self.orders.object.uid.clone(), Arc::clone(&status));
+        let span = Span::current();
         let task = ctx.spawn(async move {
-            let asked = source.call(WRITE_TIMEOUT, |reply_to| SourceMessage::WriteStatus { key, uid, status: written, reply_to });
+            let asked = source.call(WRITE_TIMEOUT, |reply_to| SourceMessage::WriteStatus { key, uid, status: written, span, reply_to });
             happened(Input::StatusWritten { epoch, result: asked.await.unwrap_or_else(unavailable) })
         });
         self.writing = Some((epoch, status, task));
@@ -343,11 +345,11 @@ impl ProxyActor {
 
     fn write_finalizer(&mut self, ctx: &Context<Self>, add: bool) {
         let source = ctx.system().address::<SourceMessage>(source::ACTOR_ID);
-        let (key, uid) = (self.key(), self.orders.object.uid.clone());
+        let (key, uid, span) = (self.key(), self.orders.object.uid.clone(), Span::current());
         self.finalizer = Some(ctx.spawn(async move {
             let asked = source.call(WRITE_TIMEOUT, |reply_to| match add {
-                true => SourceMessage::AddFinalizer { key, uid, reply_to },
-                false => SourceMessage::RemoveFinalizer { key, uid, reply_to },
+                true => SourceMessage::AddFinalizer { key, uid, span, reply_to },
+                false => SourceMessage::RemoveFinalizer { key, uid, span, reply_to },
             });
             happened(Input::FinalizerWritten(asked.await.unwrap_or_else(unavailable)))
         }));

@@ -20,6 +20,7 @@ use egress_protocol::proxy::ProxyMessage;
 use egress_protocol::source::{self, EventReason, ProxyEvent, SourceMessage};
 use egress_protocol::{InstallationId, ObjectKey, Uid};
 use egress_supervision::{Actor, Address, ChildSpec, Context, Failure, Timer};
+use tracing::Span;
 
 use crate::actor::{ProberFactory, ProxyActor, ProxyArgs};
 use crate::desk::Desk;
@@ -188,7 +189,8 @@ impl Actor for Directory {
         let source = ctx.system().address::<SourceMessage>(source::ACTOR_ID);
         let (key, uid) = (object.key.clone(), object.uid.clone());
         ctx.spawn(async move {
-            let written = source.call(WRITE_TIMEOUT, |reply_to| SourceMessage::WriteStatus { key, uid, status, reply_to });
+            let written =
+                source.call(WRITE_TIMEOUT, |reply_to| SourceMessage::WriteStatus { key, uid, status, span: Span::none(), reply_to });
             if let Err(error) = written.await {
                 tracing::debug!(%error, "status of a given-up proxy was not written");
             }

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use egress_protocol::time::{format_duration, parse_duration};
 
+use super::common::providers_of;
 use super::faults::Faults;
 use super::raw;
 use super::settings::CheckRounds;
-use super::standalone::providers_of;
 use crate::providers::ProvidersConfig;
 
 /// What a round may take unless it is said (PH-9).

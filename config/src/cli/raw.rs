@@ -14,6 +14,8 @@ pub(super) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
+    /// Run in or against a cluster: Proxies are objects of its API server.
+    Run(Box<Run>),
     /// Run in one process without a cluster; with neither --manifests nor --providers-config a demonstration pool.
     Standalone(Box<Standalone>),
     /// Print the CRDs as YAML.
@@ -46,12 +48,6 @@ pub(super) struct Standalone {
     /// Where the discovery API listens; cannot be off
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8090")]
     pub(super) discovery_bind_address: String,
-    /// A file with one `NAME TOKEN [NAMESPACE,...]` a line, re-read on change; instead of DISCOVERY_TOKEN
-    #[arg(long, value_name = "FILE")]
-    pub(super) discovery_token_file: Option<PathBuf>,
-    /// Where the debug endpoint listens; 0 is off, another address than loopback needs a token
-    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8082")]
-    pub(super) debug_bind_address: String,
     /// Where metrics are served; 0 is off
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8080")]
     pub(super) metrics_bind_address: String,
@@ -61,6 +57,82 @@ pub(super) struct Standalone {
     /// Whose instances are ours [default: made at random once, kept in the state folder]
     #[arg(long, value_name = "ID")]
     pub(super) installation_id: Option<String>,
+    #[command(flatten)]
+    pub(super) common: Common,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Run {
+    /// The providers file
+    #[arg(long, value_name = "FILE")]
+    pub(super) providers_config: Option<PathBuf>,
+    /// Where the cluster is and who we are there [default: in a Pod its ServiceAccount, else KUBECONFIG, else the user's file]
+    #[arg(long, value_name = "FILE")]
+    pub(super) kubeconfig: Option<PathBuf>,
+    /// The one namespace to look at [default: all]
+    #[arg(long, value_name = "NAMESPACE")]
+    pub(super) proxy_namespace: Option<String>,
+    /// Whether one of several replicas is the leader
+    #[arg(long, value_name = "BOOL", default_value = "false", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub(super) leader_elect: String,
+    /// The name of the Lease
+    #[arg(long, value_name = "NAME", default_value = "egress-proxies-operator")]
+    pub(super) leader_election_id: String,
+    /// The namespace of the Lease [default: the Pod's own]
+    #[arg(long, value_name = "NAMESPACE")]
+    pub(super) leader_election_namespace: Option<String>,
+    /// How long others wait for a leader that does not renew; whole seconds
+    #[arg(long, value_name = "DURATION", default_value = "15s")]
+    pub(super) leader_election_lease_duration: String,
+    /// How long after its last renewal a leader may act; below the lease duration
+    #[arg(long, value_name = "DURATION", default_value = "10s")]
+    pub(super) leader_election_renew_deadline: String,
+    /// Between tries to get or renew the Lease; at most half the renew deadline
+    #[arg(long, value_name = "DURATION", default_value = "2s")]
+    pub(super) leader_election_retry_period: String,
+    /// The Pod's name, for the Lease and for Events; the chart sets its variable
+    #[arg(long, value_name = "NAME")]
+    pub(super) pod_name: Option<String>,
+    /// The Pod's UID, so that a restarted container goes on with its own Lease; the chart sets its variable
+    #[arg(long, value_name = "UID")]
+    pub(super) pod_uid: Option<String>,
+    /// The Pod's namespace; the chart sets its variable
+    #[arg(long, value_name = "NAMESPACE")]
+    pub(super) pod_namespace: Option<String>,
+    /// Where other replicas reach this one; the chart sets its variable
+    #[arg(long, value_name = "IP")]
+    pub(super) pod_ip: Option<String>,
+    /// Where the discovery API listens; cannot be off
+    #[arg(long, value_name = "HOST:PORT", default_value = ":8090")]
+    pub(super) discovery_bind_address: String,
+    /// Where metrics are served; 0 is off
+    #[arg(long, value_name = "HOST:PORT", default_value = "0")]
+    pub(super) metrics_bind_address: String,
+    /// Metrics over TLS, for callers whose token the API server knows and allows to get /metrics
+    #[arg(long, value_name = "BOOL", default_value = "false", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub(super) metrics_secure: String,
+    /// Where /healthz and /readyz are served; 0 is off
+    #[arg(long, value_name = "HOST:PORT", default_value = ":8081")]
+    pub(super) health_probe_bind_address: String,
+    /// Whose instances are ours [default: derived from the UID of the namespace kube-system]
+    #[arg(long, value_name = "ID")]
+    pub(super) installation_id: Option<String>,
+    /// Collect orphans with --proxy-namespace too: only safe where no Proxy of another namespace was made under this installation id
+    #[arg(long)]
+    pub(super) gc_allow_namespaced: bool,
+    #[command(flatten)]
+    pub(super) common: Common,
+}
+
+/// Flags that both ways to run share, defaults included.
+#[derive(Debug, Args)]
+pub(super) struct Common {
+    /// A file with one `NAME TOKEN [NAMESPACE,...]` a line, re-read on change; instead of DISCOVERY_TOKEN
+    #[arg(long, value_name = "FILE")]
+    pub(super) discovery_token_file: Option<PathBuf>,
+    /// Where the debug endpoint listens; 0 is off, another address than loopback needs a token
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8082")]
+    pub(super) debug_bind_address: String,
     /// Between reads of an instance that is not usable yet
     #[arg(long, value_name = "DURATION", default_value = "10s")]
     pub(super) poll_provisioning: String,

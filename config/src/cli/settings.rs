@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use egress_protocol::InstallationId;
@@ -17,12 +18,60 @@ use crate::tokens::Tokens;
 pub struct StandaloneSettings {
     /// Where the objects come from.
     pub objects: Objects,
+    /// `--state`.
+    pub state: PathBuf,
+    /// What `run` has too.
+    pub common: CommonSettings,
+}
+
+/// What `run` runs with (OP-27).
+#[derive(Debug, Clone)]
+pub struct RunSettings {
+    /// `--kubeconfig`.
+    pub kubeconfig: Option<PathBuf>,
+    /// `--proxy-namespace`; `None`: all (OP-25).
+    pub namespace: Option<Arc<str>>,
+    /// `--leader-elect` and what belongs to it; `None`: there is one replica.
+    pub election: Option<ElectionSettings>,
+    /// The name under which Events are reported.
+    pub instance: String,
+    /// The namespace that the operator lives in: part of the installation id (PC-51).
+    pub own_namespace: String,
+    /// `--pod-ip`.
+    pub pod_ip: Option<IpAddr>,
+    /// `--gc-allow-namespaced`.
+    pub gc_allow_namespaced: bool,
+    /// `--metrics-secure` (OB-1); true only where metrics are served.
+    pub metrics_secure: bool,
+    /// What `standalone` has too.
+    pub common: CommonSettings,
+}
+
+/// How one of several replicas becomes the leader (SV-4). The lease duration exceeds the renew deadline, which is at least
+/// twice the retry period.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ElectionSettings {
+    /// `--leader-election-id`.
+    pub id: String,
+    /// `--leader-election-namespace`, or the Pod's own.
+    pub namespace: String,
+    /// `<pod name>_<pod UID>`; outside a Pod the host's name and a random part.
+    pub identity: String,
+    /// `--leader-election-lease-duration`, whole seconds.
+    pub lease_duration: Duration,
+    /// `--leader-election-renew-deadline`.
+    pub renew_deadline: Duration,
+    /// `--leader-election-retry-period`.
+    pub retry_period: Duration,
+}
+
+/// What both ways to run have.
+#[derive(Debug, Clone)]
+pub struct CommonSettings {
     /// The entries of `--providers-config`, or the built-in one.
     pub providers: ProvidersConfig,
     /// The file they came from.
     pub providers_file: Option<PathBuf>,
-    /// `--state`.
-    pub state: PathBuf,
     /// `--discovery-bind-address`.
     pub discovery: BindAddress,
     /// Who may call.
@@ -33,7 +82,7 @@ pub struct StandaloneSettings {
     pub metrics: Option<BindAddress>,
     /// `--health-probe-bind-address`; `None` is off.
     pub health: Option<BindAddress>,
-    /// `--installation-id`; `None`: the one of the state folder.
+    /// `--installation-id`; `None`: the one of the state folder or of the cluster.
     pub installation: Option<InstallationId>,
     /// How often backends are asked (OP-10).
     pub polls: PollSettings,

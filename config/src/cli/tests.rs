@@ -31,31 +31,31 @@ fn faults(line: &str, variables: &[(&str, &str)]) -> Vec<String> {
 fn without_flags_standalone_is_the_demonstration_with_the_defaults_of_op_27() {
     let settings = standalone("", &[]);
     assert_eq!(settings.objects, Objects::Demonstration);
-    assert_eq!(settings.providers.entries[0].type_name(), "local");
+    assert_eq!(settings.common.providers.entries[0].type_name(), "local");
     assert_eq!(settings.state, PathBuf::from("./egress-state"));
     let shown = |address: Option<BindAddress>| address.map(|address| address.candidates()[0].to_string());
-    assert_eq!(shown(Some(settings.discovery)).as_deref(), Some("127.0.0.1:8090"));
-    assert_eq!(shown(settings.debug).as_deref(), Some("127.0.0.1:8082"));
-    assert_eq!(shown(settings.metrics).as_deref(), Some("127.0.0.1:8080"));
-    assert_eq!(shown(settings.health).as_deref(), Some("127.0.0.1:8081"));
+    assert_eq!(shown(Some(settings.common.discovery)).as_deref(), Some("127.0.0.1:8090"));
+    assert_eq!(shown(settings.common.debug).as_deref(), Some("127.0.0.1:8082"));
+    assert_eq!(shown(settings.common.metrics).as_deref(), Some("127.0.0.1:8080"));
+    assert_eq!(shown(settings.common.health).as_deref(), Some("127.0.0.1:8081"));
     let seconds = [
-        settings.polls.provisioning,
-        settings.polls.deletion,
-        settings.polls.drift,
-        settings.polls.quota_retry,
-        settings.polls.backoff_max,
+        settings.common.polls.provisioning,
+        settings.common.polls.deletion,
+        settings.common.polls.drift,
+        settings.common.polls.quota_retry,
+        settings.common.polls.backoff_max,
     ];
     assert_eq!(seconds.map(|d| d.as_secs()), [10, 10, 120, 300, 300]);
-    let leases = settings.leases;
+    let leases = settings.common.leases;
     let seconds = [leases.default_ttl, leases.max_ttl, leases.grace, leases.drain_timeout].map(|d| d.as_secs());
     assert_eq!((seconds, leases.queue_limit), ([300, 86_400, 30, 300], 1000));
-    assert_eq!(settings.max_unavailable, Share::Percent(25));
-    assert_eq!((settings.log_format, settings.log_level.as_str(), settings.per_proxy_metrics), (None, "info", true));
-    assert_eq!(settings.tokens, TokenSource::Open);
+    assert_eq!(settings.common.max_unavailable, Share::Percent(25));
+    assert_eq!((settings.common.log_format, settings.common.log_level.as_str(), settings.common.per_proxy_metrics), (None, "info", true));
+    assert_eq!(settings.common.tokens, TokenSource::Open);
     let gc = GcSettings { interval: Duration::from_secs(600), min_age: Duration::from_secs(600), max_deletes: 10, dry_run: false };
-    assert_eq!(settings.gc, gc);
-    assert_eq!(settings.checks, CheckRounds { interval: Duration::from_secs(60), timeout: Duration::from_secs(15) });
-    assert!(!settings.trace_health_probes && !settings.telemetry.export);
+    assert_eq!(settings.common.gc, gc);
+    assert_eq!(settings.common.checks, CheckRounds { interval: Duration::from_secs(60), timeout: Duration::from_secs(15) });
+    assert!(!settings.common.trace_health_probes && !settings.common.telemetry.export);
 }
 
 /// HT-01 (PH-8…10).
@@ -66,9 +66,9 @@ fn check_rounds_are_judged_before_the_providers_file_is_read_ht_01() {
     };
     for (interval, timeout, seconds) in [("1m", "0", (60, 15)), ("0", "0", (0, 15)), ("10s", "10s", (10, 10)), ("12s", "0", (12, 12))] {
         let Ok(Command::Standalone(settings)) = run(&line(interval, timeout), &[]) else { panic!("{interval} {timeout}") };
-        assert_eq!((settings.checks.interval.as_secs(), settings.checks.timeout.as_secs()), seconds, "{interval} {timeout}");
+        assert_eq!((settings.common.checks.interval.as_secs(), settings.common.checks.timeout.as_secs()), seconds, "{interval} {timeout}");
     }
-    assert_eq!(standalone("--provider-check-interval 0 --provider-check-timeout 2m", &[]).checks.interval, Duration::ZERO);
+    assert_eq!(standalone("--provider-check-interval 0 --provider-check-timeout 2m", &[]).common.checks.interval, Duration::ZERO);
     for (interval, timeout, flag) in [
         ("5s", "0", "--provider-check-interval 5s: "),
         ("-1s", "0", "--provider-check-interval -1s: "),
@@ -87,8 +87,8 @@ fn check_rounds_are_judged_before_the_providers_file_is_read_ht_01() {
 
 #[test]
 fn collection_may_be_off_and_its_limits_have_limits_og_4() {
-    assert_eq!(standalone("--gc-interval 0", &[]).gc.interval, Duration::ZERO);
-    let gc = standalone("--gc-min-age 0s --gc-max-deletes 3", &[("EPO_GC_DRY_RUN", "true"), ("EPO_GC_INTERVAL", "1s")]).gc;
+    assert_eq!(standalone("--gc-interval 0", &[]).common.gc.interval, Duration::ZERO);
+    let gc = standalone("--gc-min-age 0s --gc-max-deletes 3", &[("EPO_GC_DRY_RUN", "true"), ("EPO_GC_INTERVAL", "1s")]).common.gc;
     assert_eq!(gc, GcSettings { interval: Duration::from_secs(1), min_age: Duration::ZERO, max_deletes: 3, dry_run: true });
 }
 
@@ -96,22 +96,22 @@ fn collection_may_be_off_and_its_limits_have_limits_og_4() {
 #[test]
 fn the_variables_of_telemetry_are_read() {
     let settings = standalone("--trace-health-probes", &[("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318")]);
-    assert!(settings.trace_health_probes && settings.telemetry.export);
+    assert!(settings.common.trace_health_probes && settings.common.telemetry.export);
 }
 
 #[test]
 fn a_flag_wins_over_its_variable() {
     let variables = [("EPO_LOG_LEVEL", "debug"), ("EPO_POLL_DRIFT", "7s"), ("EPO_DEBUG_BIND_ADDRESS", "")];
     let settings = standalone("--log-level warn", &variables);
-    assert_eq!((settings.log_level.as_str(), settings.polls.drift.as_secs()), ("warn", 7));
-    assert!(settings.debug.is_some(), "an empty variable counts as not set");
+    assert_eq!((settings.common.log_level.as_str(), settings.common.polls.drift.as_secs()), ("warn", 7));
+    assert!(settings.common.debug.is_some(), "an empty variable counts as not set");
 }
 
 #[test]
 fn a_variable_holds_a_list_separated_by_commas_and_a_flag_may_be_repeated() {
     let settings = standalone("--manifests a --manifests b", &[("EPO_EGRESS_ALLOW", "10.0.0.0/8, .internal.example")]);
     assert_eq!(settings.objects, Objects::Folders(vec![PathBuf::from("a"), PathBuf::from("b")]));
-    assert!(!settings.egress_allow.is_empty());
+    assert!(!settings.common.egress_allow.is_empty());
     assert_eq!(standalone("", &[("EPO_MANIFESTS", "x,y")]).objects, Objects::Folders(vec![PathBuf::from("x"), PathBuf::from("y")]));
 }
 
@@ -136,7 +136,7 @@ fn wrong_settings_are_exit_2_and_name_their_flag() {
     for (line, flag) in [
         ("", "Usage"),
         ("stand", "stand"),
-        ("run", "run"),
+        ("run", "--providers-config"),
         ("crds x", "x"),
         ("validate", "FILE"),
         ("standalone x", "x"),
@@ -206,7 +206,7 @@ fn the_drain_timeout_is_never_below_the_default_ttl() {
             "--drain-timeout 4m: must not be below EPO_LEASE_DEFAULT_TTL 5m: a holder learns of a drain by its renewal; raise the one or lower the other"
         ]
     );
-    assert_eq!(standalone("--drain-timeout 5m", &[]).leases.drain_timeout.as_secs(), 300);
+    assert_eq!(standalone("--drain-timeout 5m", &[]).common.leases.drain_timeout.as_secs(), 300);
 }
 
 #[test]
@@ -215,14 +215,14 @@ fn tokens_come_from_the_variable_or_the_file_and_never_from_both() {
     let path = folder.path().join("tokens");
     fs::write(&path, "shop s3cret\n").unwrap();
     let flag = format!("--discovery-token-file {}", path.display());
-    assert!(matches!(standalone(&flag, &[]).tokens, TokenSource::File { tokens, .. } if tokens.tokens[0].name == "shop"));
-    assert!(matches!(standalone("", &[("DISCOVERY_TOKEN", "s3cret")]).tokens, TokenSource::Variable(_)));
+    assert!(matches!(standalone(&flag, &[]).common.tokens, TokenSource::File { tokens, .. } if tokens.tokens[0].name == "shop"));
+    assert!(matches!(standalone("", &[("DISCOVERY_TOKEN", "s3cret")]).common.tokens, TokenSource::Variable(_)));
     let told = faults(&format!("standalone {flag}"), &[("DISCOVERY_TOKEN", "s3cret")]);
     assert!(told[0].contains("DISCOVERY_TOKEN is set too") && !told[0].contains("s3cret"), "{told:?}");
     // An empty variable must not open the API.
     assert!(faults("standalone", &[("DISCOVERY_TOKEN", "")])[0].contains("DISCOVERY_TOKEN"));
     // The debug endpoint off loopback takes a token.
-    assert!(standalone("--debug-bind-address :0", &[("DISCOVERY_TOKEN", "s3cret")]).debug.is_some());
+    assert!(standalone("--debug-bind-address :0", &[("DISCOVERY_TOKEN", "s3cret")]).common.debug.is_some());
     assert!(!format!("{:?}", standalone("", &[("DISCOVERY_TOKEN", "s3cret")])).contains("s3cret"));
 }
 
@@ -232,11 +232,11 @@ fn addresses_are_off_any_or_one() {
         "--debug-bind-address 0 --metrics-bind-address :0 --discovery-bind-address localhost:0 --health-probe-bind-address [::1]:81",
         &[],
     );
-    assert_eq!(settings.debug, None);
-    assert_eq!(settings.metrics, Some(BindAddress::All(0)));
-    assert_eq!(settings.metrics.unwrap().candidates().len(), 2);
-    assert_eq!(settings.discovery.candidates()[0].to_string(), "127.0.0.1:0");
-    assert!(settings.health.unwrap().is_loopback() && !settings.metrics.unwrap().is_loopback());
+    assert_eq!(settings.common.debug, None);
+    assert_eq!(settings.common.metrics, Some(BindAddress::All(0)));
+    assert_eq!(settings.common.metrics.unwrap().candidates().len(), 2);
+    assert_eq!(settings.common.discovery.candidates()[0].to_string(), "127.0.0.1:0");
+    assert!(settings.common.health.unwrap().is_loopback() && !settings.common.metrics.unwrap().is_loopback());
 }
 
 /// OP-16: the share rounds down, at least 1.
@@ -244,7 +244,7 @@ fn addresses_are_off_any_or_one() {
 fn a_share_rounds_down_and_is_at_least_one() {
     assert_eq!([0, 1, 4, 7, 8, 100].map(|total| Share::Percent(25).of(total)), [1, 1, 1, 1, 2, 25]);
     assert_eq!(Share::Count(3).of(100), 3);
-    assert_eq!(standalone("--max-unavailable 3", &[]).max_unavailable, Share::Count(3));
+    assert_eq!(standalone("--max-unavailable 3", &[]).common.max_unavailable, Share::Count(3));
 }
 
 #[test]
@@ -281,4 +281,81 @@ fn faults_of_the_providers_file_come_with_those_of_the_flags() {
     let told = faults(&line, &[]);
     assert_eq!(told.len(), 2, "{told:?}");
     assert!(told[0].contains("p.yaml:1: providers[0] \"A\", name: must be a DNS-1123 label"), "{told:?}");
+}
+
+fn cluster(line: &str, variables: &[(&str, &str)]) -> RunSettings {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("providers.yaml");
+    fs::write(&file, "providers: [{name: local, type: local}]").unwrap();
+    match run(&format!("run --providers-config {} {line}", file.display()), variables) {
+        Ok(Command::Run(settings)) => *settings,
+        other => panic!("{line}: {other:?}"),
+    }
+}
+
+#[test]
+fn run_has_the_defaults_of_op_27_and_needs_a_providers_file() {
+    let settings = cluster("", &[]);
+    let shown = |address: Option<BindAddress>| address.map(|address| address.candidates()[1].to_string());
+    assert_eq!(shown(Some(settings.common.discovery)).as_deref(), Some("0.0.0.0:8090"));
+    assert_eq!((settings.common.metrics, shown(settings.common.health).as_deref()), (None, Some("0.0.0.0:8081")));
+    assert_eq!((settings.election, settings.namespace, settings.gc_allow_namespaced), (None, None, false));
+    assert_eq!(faults("run", &[]), ["--providers-config: is required: name the file with the provider entries"]);
+}
+
+/// SV-4: the holder's identity is the Pod's; the times leave room for a renewal that fails.
+#[test]
+fn a_leader_is_elected_under_the_pods_name_and_with_times_that_fit() {
+    let pod = [("EPO_POD_NAME", "op-0"), ("EPO_POD_UID", "u-1"), ("EPO_POD_NAMESPACE", "system"), ("EPO_POD_IP", "10.1.2.3")];
+    let settings = cluster("--leader-elect", &pod);
+    let election = settings.election.unwrap();
+    assert_eq!(
+        (election.identity.as_str(), election.namespace.as_str(), election.id.as_str()),
+        ("op-0_u-1", "system", "egress-proxies-operator")
+    );
+    let seconds = [election.lease_duration, election.renew_deadline, election.retry_period].map(|d| d.as_secs());
+    assert_eq!((seconds, settings.instance.as_str(), settings.pod_ip), ([15, 10, 2], "op-0", Some([10, 1, 2, 3].into())));
+    let first = cluster("--leader-elect --leader-election-namespace n", &[]).election.unwrap().identity;
+    let second = cluster("--leader-elect --leader-election-namespace n", &[]).election.unwrap().identity;
+    assert_ne!(first, second, "outside a Pod a restarted process is somebody new");
+    for (more, flag) in [
+        ("", "--leader-election-namespace"),
+        ("--leader-election-namespace n --leader-election-lease-duration 10s", "--leader-election-renew-deadline 10s: must be below"),
+        ("--leader-election-namespace n --leader-election-lease-duration 15500ms", "whole seconds"),
+        ("--leader-election-namespace n --leader-election-retry-period 6s", "--leader-election-retry-period 6s: must be at most half"),
+        ("--leader-election-namespace N", "--leader-election-namespace N"),
+        ("--leader-election-namespace n --leader-election-id A", "--leader-election-id A"),
+    ] {
+        let told = faults(&format!("run --providers-config /nonexistent --leader-elect {more}"), &[]);
+        assert!(told.iter().any(|told| told.contains(flag)), "{more}: {told:?}");
+    }
+}
+
+/// OP-25.
+#[test]
+fn collection_in_one_namespace_is_allowed_only_there() {
+    let settings = cluster("--proxy-namespace team-a --gc-allow-namespaced", &[]);
+    assert_eq!((settings.namespace.as_deref(), settings.gc_allow_namespaced), (Some("team-a"), true));
+    assert!(faults("run --gc-allow-namespaced", &[])[0].starts_with("--gc-allow-namespaced: means something with --proxy-namespace only"));
+    assert!(faults("run --proxy-namespace Team_A", &[])[0].starts_with("--proxy-namespace Team_A: "));
+    assert!(faults("run --pod-ip x", &[])[0].starts_with("--pod-ip x: "));
+}
+
+/// OP-27: `--metrics-secure` means something where metrics are served only, and the fault names both, by flag or variable.
+#[test]
+fn metrics_are_secured_only_where_they_are_served() {
+    let secure = |line: &str, variables: &[(&str, &str)]| cluster(line, variables).metrics_secure;
+    assert!(!secure("", &[]) && !secure("--metrics-bind-address :8080", &[]));
+    assert!(secure("--metrics-bind-address :8443 --metrics-secure", &[]));
+    assert!(secure("--metrics-secure=true", &[("EPO_METRICS_BIND_ADDRESS", ":8443")]));
+    assert!(secure("--metrics-bind-address :8443", &[("EPO_METRICS_SECURE", "true")]));
+    assert!(!secure("--metrics-bind-address :8443 --metrics-secure=false", &[("EPO_METRICS_SECURE", "true")]), "the flag wins");
+    let told =
+        |line: &str, variables: &[(&str, &str)]| faults(&format!("run --providers-config /nonexistent {line}"), variables)[0].clone();
+    let text = told("--metrics-secure", &[]);
+    assert!(text.starts_with("--metrics-secure: ") && text.contains("--metrics-bind-address is 0"), "{text}");
+    let text = told("--metrics-bind-address 0", &[("EPO_METRICS_SECURE", "true")]);
+    assert!(text.starts_with("EPO_METRICS_SECURE: ") && text.contains("--metrics-bind-address is 0"), "{text}");
+    assert!(told("--metrics-secure=maybe", &[]).starts_with("--metrics-secure maybe: must be true or false"));
+    assert!(run("standalone --metrics-secure", &[]).is_err(), "there is nobody to ask");
 }

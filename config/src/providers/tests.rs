@@ -23,7 +23,7 @@ fn local(block: &str) -> String {
 fn an_entry_without_a_block_has_the_defaults_of_the_table() {
     let entry = only("providers: [{name: lab, type: local}]");
     assert_eq!((&*entry.name, entry.type_name(), entry.max_concurrent_creates), ("lab", "local", 4));
-    let ProviderBlock::Local(block) = entry.block;
+    let ProviderBlock::Local(block) = entry.block else { panic!("{:?}", entry.block) };
     assert_eq!(block, LocalBlock::default());
     assert_eq!((block.max_connections, block.max_header_bytes), (1024, 16384));
     assert_eq!((block.connect_timeout, block.idle_timeout), (Duration::from_secs(10), Duration::from_secs(300)));
@@ -60,7 +60,7 @@ fn every_key_of_the_block_is_read() {
 ",
     );
     assert_eq!(entry.max_concurrent_creates, 64);
-    let ProviderBlock::Local(block) = entry.block;
+    let ProviderBlock::Local(block) = entry.block else { panic!("{:?}", entry.block) };
     assert_eq!(block.listen_addresses.iter().map(ToString::to_string).collect::<Vec<_>>(), ["127.0.0.1/32", "127.1.0.0/16"]);
     assert_eq!((block.source_addresses.len(), block.allowed_clients.len(), block.faults.len()), (2, 3, 2));
     assert!(!block.allowed_targets.is_empty());
@@ -93,11 +93,11 @@ fn every_fault_of_a_file_is_told_at_once() {
             "providers.yaml:2: providers[0] \"Lab\", name: must be a DNS-1123 label: at most 63 of a-z, 0-9 and -, beginning and ending with a letter or digit",
             "providers.yaml:4: providers[0] \"Lab\", local.maxConnections: must be 1-65536, is 0",
             "providers.yaml:4: providers[0] \"Lab\", local.conectTimeout: is not a known key: known are listenAddresses, sourceAddresses, insecureOpenProxy, allowedClients, allowedTargets, maxConnections, maxHeaderBytes, connectTimeout, idleTimeout, faults",
-            "providers.yaml:6: providers[1] \"lab\", type: is not a type of this version: known are local",
+            "providers.yaml:6: providers[1] \"lab\", type: is not a type of this version: known are local, kubernetes",
             "providers.yaml:9: providers[2] \"lab\", maxConcurrentCreates: must be 1-64, is 65",
             "providers.yaml:10: providers[3], must be a map",
             "providers.yaml:11: providers[4], name: is required",
-            "providers.yaml:11: providers[4], type: is required: one of local",
+            "providers.yaml:11: providers[4], type: is required: one of local, kubernetes",
         ]
     );
 }
@@ -173,6 +173,103 @@ fn values_out_of_bounds_are_refused_by_their_key() {
         let path = format!("local.{path}");
         assert_eq!(found.iter().map(|fault| fault.path.as_str()).collect::<Vec<_>>(), [path], "{block}");
     }
+}
+
+fn kubernetes(block: &str) -> String {
+    format!("providers:\n- name: pods\n  type: kubernetes\n  kubernetes:\n    {block}\n")
+}
+
+/// K8 §1.
+#[test]
+fn a_kubernetes_entry_without_a_block_has_the_defaults_of_the_table() {
+    let entry = only("providers: [{name: pods, type: kubernetes}]");
+    assert_eq!(entry.type_name(), "kubernetes");
+    let ProviderBlock::Kubernetes(block) = entry.block else { panic!("{:?}", entry.block) };
+    assert_eq!(block, KubernetesBlock::default());
+    assert_eq!((block.image.as_str(), block.cloud_init_policy), ("ubuntu/squid:6.6-24.04_edge", CloudInitPolicy::Ignore));
+    let shown = |amounts: &std::collections::BTreeMap<&str, Quantity>| amounts.iter().map(|(k, q)| format!("{k}={q}")).collect::<Vec<_>>();
+    assert_eq!(shown(&block.resources.requests), ["cpu=50m", "memory=64Mi"]);
+    assert_eq!(shown(&block.resources.limits), ["memory=256Mi"]);
+    assert_eq!(block.max_file_descriptors, 16384);
+    assert!(block.allowed_clients.is_empty() && block.allowed_destinations.is_empty() && block.image_pull_secrets.is_empty());
+}
+
+#[test]
+fn every_key_of_the_kubernetes_block_is_read() {
+    let entry = only(
+        "providers:
+- name: pods
+  type: kubernetes
+  kubernetes:
+    image: registry.example:5000/team/squid:7
+    cloudInitPolicy: Reject
+    resources:
+      requests: {cpu: 0.5, memory: 128Mi, ephemeral-storage: 1Gi}
+      limits: {cpu: 2, memory: 0.5Gi}
+    maxFileDescriptors: 1024
+    allowedClients: [10.0.0.0/8, 192.0.2.7, '2001:db8::1/32']
+    allowedDestinations: [10.1.2.3/24, 'fd00::/64']
+    imagePullSecrets: [regcred, other.one]
+",
+    );
+    let ProviderBlock::Kubernetes(block) = entry.block else { panic!("{:?}", entry.block) };
+    assert_eq!((block.image.as_str(), block.cloud_init_policy), ("registry.example:5000/team/squid:7", CloudInitPolicy::Reject));
+    assert_eq!(block.resources.requests["cpu"].as_str(), "0.5");
+    assert_eq!(block.resources.requests.len(), 3);
+    assert_eq!(block.resources.limits["memory"], Quantity::parse("512Mi").unwrap());
+    assert_eq!(block.max_file_descriptors, 1024);
+    let shown = |nets: &[ipnet::IpNet]| nets.iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(shown(&block.allowed_clients), ["10.0.0.0/8", "192.0.2.7/32", "2001:db8::/32"]);
+    assert_eq!(shown(&block.allowed_destinations), ["10.1.2.0/24", "fd00::/64"]);
+    assert_eq!(block.image_pull_secrets, ["regcred", "other.one"]);
+    // A map that is given is the whole of it.
+    let entry = only(&kubernetes("resources: {requests: {memory: 512Mi}, limits: {}}"));
+    let ProviderBlock::Kubernetes(block) = entry.block else { panic!("{:?}", entry.block) };
+    assert_eq!((block.resources.requests.len(), block.resources.limits.len()), (1, 0));
+}
+
+/// K8 §1's table, beyond its bounds.
+#[test]
+fn values_of_the_kubernetes_block_out_of_bounds_are_refused_by_their_key() {
+    for (block, path, reason) in [
+        ("image: ''", "image", "must be an image reference"),
+        ("image: 7", "image", "must be a string"),
+        ("image: 'https://r.example/squid'", "image", "must be an image reference"),
+        ("cloudInitPolicy: ignore", "cloudInitPolicy", "must be Ignore or Reject"),
+        ("resources: []", "resources", "must be a map"),
+        ("resources: {requests: 1}", "resources.requests", "must be a map"),
+        ("resources: {requests: {gpu: 1}}", "resources.requests.gpu", "is not a known key: known are cpu, memory, ephemeral-storage"),
+        ("resources: {claims: []}", "resources.claims", "is not a known key"),
+        ("resources: {requests: {memory: lots}}", "resources.requests.memory", "must be a quantity"),
+        ("resources: {requests: {memory: true}}", "resources.requests.memory", "must be a quantity"),
+        ("resources: {requests: {memory: -1}}", "resources.requests.memory", "must be a quantity"),
+        ("resources: {limits: {memory: 15Mi}}", "resources.limits.memory", "must be 16Mi to 1Ti, is 15Mi"),
+        ("resources: {limits: {cpu: 1025}}", "resources.limits.cpu", "must be 1m to 1024, is 1025"),
+        ("resources: {limits: {memory: 32Mi}}", "resources.requests.memory", "64Mi is more than limits.memory, 32Mi"),
+        ("resources: {requests: {cpu: '1', memory: 300Mi}}", "resources.requests.memory", "300Mi is more than limits.memory, 256Mi"),
+        ("maxFileDescriptors: 1023", "maxFileDescriptors", "must be 1024-65536, is 1023"),
+        ("maxFileDescriptors: 65537", "maxFileDescriptors", "must be 1024-65536, is 65537"),
+        ("allowedClients: 10.0.0.0/8", "allowedClients", "must be a list"),
+        ("allowedClients: [10.0.0.0/33]", "allowedClients[0]", "must be a CIDR"),
+        ("allowedClients: ['::/0']", "allowedClients[0]", "has IPv4 addresses in their IPv6 form in it"),
+        ("allowedDestinations: [intranet.example]", "allowedDestinations[0]", "must be a CIDR"),
+        ("allowedDestinations: [\"10.0.0.0/8\\nhttp_access allow all\"]", "allowedDestinations[0]", "must be a CIDR"),
+        ("allowedDestinations: ['::ffff:10.0.0.0/104']", "allowedDestinations[0]", "has IPv4 addresses in their IPv6 form in it"),
+        ("allowedDestinations: ['::/64']", "allowedDestinations[0]", "has IPv4 addresses in their IPv6 form in it"),
+        ("imagePullSecrets: [Reg_Cred]", "imagePullSecrets[0]", "must be the name of a Secret"),
+        ("imagePullSecrets: [a, a]", "imagePullSecrets", "a is there more than once"),
+        ("replicas: 2", "replicas", "is not a known key"),
+        ("image: a\n    image: b", "image", "is there more than once"),
+    ] {
+        let found = parse("p", kubernetes(block).as_bytes()).expect_err(block);
+        let told: Vec<_> = found.iter().map(|fault| (fault.path.as_str(), fault.reason.as_str(), fault.line.is_some())).collect();
+        let [(at, why, true)] = told[..] else { panic!("{block}: {told:?}") };
+        assert_eq!(at, format!("kubernetes.{path}"), "{block}");
+        assert!(why.starts_with(reason), "{block}: {why}");
+    }
+    // Every fault of the block at once (PC-77).
+    let all = "image: UPPER\n    cloudInitPolicy: x\n    resources: {limits: {cpu: x}}\n    maxFileDescriptors: 1\n    nope: 1";
+    assert_eq!(parse("p", kubernetes(all).as_bytes()).unwrap_err().len(), 5);
 }
 
 /// PC-81: a block of another type is an error that names both, and a required block is asked for.

@@ -16,6 +16,9 @@ pub enum ApiError {
     /// It could not be asked, or the answer could not be read.
     #[error("{0}")]
     Transport(String),
+    /// It was not sent: the caller's guard refused (SV-4).
+    #[error("{0}")]
+    Withheld(String),
     /// There is nobody to ask.
     #[error("{0}")]
     Access(#[from] crate::AccessError),
@@ -32,11 +35,17 @@ impl ApiError {
         self.status().map(|status| status.code)
     }
 
+    /// How long the API server asks us to wait, if it does.
+    pub fn retry_after(&self) -> Option<Duration> {
+        let seconds = self.status()?.details.as_ref()?.retry_after_seconds;
+        (seconds > 0).then(|| Duration::from_secs(seconds.into()))
+    }
+
     /// The answer.
     pub fn status(&self) -> Option<&Status> {
         match self {
             Self::Status(status) => Some(status),
-            Self::Timeout(_) | Self::Transport(_) | Self::Access(_) => None,
+            Self::Timeout(_) | Self::Transport(_) | Self::Withheld(_) | Self::Access(_) => None,
         }
     }
 }

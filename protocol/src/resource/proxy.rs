@@ -29,6 +29,8 @@ use crate::secret::Secret;
     namespaced,
     status = "ProxyStatus",
     derive = "PartialEq",
+    selectable = ".spec.provider",
+    selectable = ".status.phase",
     doc = "One forward proxy with an egress of its own: an instance this operator runs, or an endpoint somebody else runs.",
     printcolumn(name = "Mode", type_ = "string", json_path = ".spec.mode"),
     printcolumn(name = "Provider", type_ = "string", json_path = ".spec.provider"),

@@ -16,25 +16,31 @@ use crate::http::body;
 use crate::http::connection::{Exchange, Limits};
 use crate::http::problem::Refused;
 use crate::http::server::{Connections, Site, accept};
+use crate::http::tls::Tls;
 
-struct Server {
-    address: SocketAddr,
-    connections: Connections,
+pub(super) struct Server {
+    pub(super) address: SocketAddr,
+    pub(super) connections: Connections,
     _accept: tokio::task::JoinSet<()>,
-    stop: CancellationToken,
+    pub(super) stop: CancellationToken,
 }
 
 async fn serve(router: Router, limits: Limits) -> Server {
+    serve_over(router, limits, None).await
+}
+
+pub(super) async fn serve_over(router: Router, limits: Limits, tls: Option<Tls>) -> Server {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let connections = Connections::default();
     let stop = CancellationToken::new();
     let mut tasks = tokio::task::JoinSet::new();
-    tasks.spawn(accept(listener, Site::new(router, address, limits), connections.opener(), stop.clone()));
+    let site = Site { tls, ..Site::new(router, address, limits) };
+    tasks.spawn(accept(listener, site, connections.opener(), stop.clone()));
     Server { address, connections, _accept: tasks, stop }
 }
 
-fn quick() -> Limits {
+pub(super) fn quick() -> Limits {
     let moment = Duration::from_millis(150);
     Limits { head: moment, body: moment, idle: moment * 4, write: moment, connections: 8 }
 }
@@ -45,7 +51,7 @@ async fn echo(request: Request) -> Result<Response, Refused> {
     Ok(body::json_bytes(StatusCode::OK, bytes))
 }
 
-fn router() -> Router {
+pub(super) fn router() -> Router {
     Router::new()
         .route("/echo", post(echo))
         .route(

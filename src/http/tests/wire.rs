@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use serde_json::Value;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 /// An answer as it came over the wire.
@@ -39,7 +39,7 @@ impl Answer {
 }
 
 /// One connection that is told what to send.
-pub(crate) struct Wire(pub(crate) TcpStream);
+pub(crate) struct Wire<S = TcpStream>(pub(crate) S);
 
 impl Wire {
     pub(crate) async fn open(address: SocketAddr) -> Self {
@@ -52,7 +52,9 @@ impl Wire {
         wire.0.write_all(request.as_ref()).await.ok()?;
         wire.answer().await
     }
+}
 
+impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
     pub(crate) async fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.0.write_all(bytes.as_ref()).await.unwrap();
     }
@@ -76,6 +78,14 @@ impl Wire {
             assert!(self.0.read_buf(&mut answer.body).await.unwrap() > 0, "cut off: {answer:?}");
         }
         Some(answer)
+    }
+
+    /// The status of an answer in HTTP; `None` when there is none.
+    pub(crate) async fn answer_or_end(&mut self) -> Option<u16> {
+        let mut bytes = Vec::new();
+        let _ = self.0.read_to_end(&mut bytes).await;
+        let text = bytes.strip_prefix(b"HTTP/1.1 ")?.get(..3)?;
+        std::str::from_utf8(text).ok()?.parse().ok()
     }
 
     /// Whether the server closes the connection without another byte.

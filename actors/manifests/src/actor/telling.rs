@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use egress_protocol::object::ProxyObject;
 use egress_protocol::proxies::ProxiesMessage;
+use egress_protocol::resource::secrets;
 use egress_protocol::source::LiveSet;
 use egress_protocol::{ObjectKey, Timestamp};
 
 use super::ManifestsActor;
-use crate::secrets;
+use crate::secrets::Declared;
 use crate::state::Record;
 
 impl ManifestsActor {
@@ -49,8 +50,8 @@ impl ManifestsActor {
             deleting: record.deleting,
             finalizer: record.finalizer,
             suspended: !self.args.folders.contain(&record.home.folder),
-            cloud_init: secrets::cloud_init(&record.spec, &record.key.namespace, &self.secrets),
-            credentials: secrets::credentials(&record.spec, &record.key.namespace, &self.secrets),
+            cloud_init: secrets::cloud_init(&record.spec, &record.key.namespace, &Declared(&self.secrets)),
+            credentials: secrets::credentials(&record.spec, &record.key.namespace, &Declared(&self.secrets)),
         })
     }
 

@@ -161,17 +161,23 @@ impl Running {
 
     async fn hold(&self, object: &ProxyObject) -> Result<(), SourceError> {
         let (key, uid) = (object.key.clone(), object.uid.clone());
-        self.source.call(SETTLED, |reply_to| SourceMessage::AddFinalizer { key, uid, reply_to }).await.unwrap()
+        self.source.call(SETTLED, |reply_to| SourceMessage::AddFinalizer { key, uid, span: tracing::Span::none(), reply_to }).await.unwrap()
     }
 
     async fn release(&self, object: &ProxyObject) -> Result<(), SourceError> {
         let (key, uid) = (object.key.clone(), object.uid.clone());
-        self.source.call(SETTLED, |reply_to| SourceMessage::RemoveFinalizer { key, uid, reply_to }).await.unwrap()
+        self.source
+            .call(SETTLED, |reply_to| SourceMessage::RemoveFinalizer { key, uid, span: tracing::Span::none(), reply_to })
+            .await
+            .unwrap()
     }
 
     async fn write(&self, object: &ProxyObject, id: &str) -> Result<i64, SourceError> {
         let (key, uid, status) = (object.key.clone(), object.uid.clone(), status(id));
-        self.source.call(SETTLED, |reply_to| SourceMessage::WriteStatus { key, uid, status, reply_to }).await.unwrap()
+        self.source
+            .call(SETTLED, |reply_to| SourceMessage::WriteStatus { key, uid, status, span: tracing::Span::none(), reply_to })
+            .await
+            .unwrap()
     }
 
     async fn faults(&self) -> Vec<String> {
@@ -545,7 +551,15 @@ async fn two_thousand_objects_start_in_seconds_and_statuses_that_come_together_s
     for object in objects.values().take(500) {
         let (source, key, uid) = (running.source.clone(), object.key.clone(), object.uid.clone());
         writes.spawn(async move {
-            source.call(SETTLED, |reply_to| SourceMessage::WriteStatus { key, uid, status: status("instance"), reply_to }).await
+            source
+                .call(SETTLED, |reply_to| SourceMessage::WriteStatus {
+                    key,
+                    uid,
+                    status: status("instance"),
+                    span: tracing::Span::none(),
+                    reply_to,
+                })
+                .await
         });
     }
     assert!(writes.join_all().await.iter().all(|answer| *answer == Ok(Ok(1))));

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use egress_protocol::ObjectKey;
 use egress_protocol::object::Annotations;
 use egress_protocol::resource::ProxySpec;
+use egress_protocol::resource::secrets::SecretContent;
 use egress_protocol::resource::validate::check_change;
 
 use super::claims::{Claim, Claims, Kept, kept_because, place, unreadable};
 use super::tracker::Tracker;
-use super::{Declared, DeclaredProxy, DeclaredSecret, Home, Kind, Name};
+use super::{Declared, DeclaredProxy, Home, Kind, Name};
 
 /// What is known of an object before the decision.
 #[derive(Debug, Clone)]
@@ -26,7 +27,7 @@ pub(crate) struct KnownProxy {
 #[derive(Debug, Clone)]
 pub(crate) struct KnownSecret {
     pub(crate) home: Home,
-    pub(crate) secret: Arc<DeclaredSecret>,
+    pub(crate) secret: Arc<SecretContent>,
 }
 
 /// What becomes of one object.

@@ -2,6 +2,7 @@
 //!
 //! Files hold text; `p NAME PORT;` is a document. A file cut anywhere is one that is being written.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use proptest::prelude::*;

@@ -1,8 +1,10 @@
 //! OP-30, clause by clause, with synthetic times. [`World`] holds folders, looks at them and keeps objects as the
 //! actor would.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use egress_protocol::Secret;
 use serde_json::json;
 
 use super::decide::{Decision, Decisions, KnownProxy, KnownSecret, decide};
@@ -68,7 +70,7 @@ fn invalid(name: &str) -> Content {
 
 fn secret(name: &str, value: &str) -> Document {
     let data = BTreeMap::from([("user-data".to_owned(), Arc::new(Secret::new(value.as_bytes().to_vec())))]);
-    let secret = DeclaredSecret { for_cloud_init: true, for_credentials: false, data };
+    let secret = SecretContent { for_cloud_init: true, for_credentials: false, data };
     (Name { kind: Kind::Secret, key: key(name) }, Some(1), Declared::Secret(Arc::new(secret)))
 }
 

@@ -61,15 +61,6 @@ struct Stored {
     status: ProxyStatus,
 }
 
-/// The annotations that mean something to us, out of all of a document's.
-pub(crate) fn steering(annotations: &BTreeMap<String, String>) -> Annotations {
-    Annotations {
-        skip_cleanup: annotations.get(ANNOTATION_SKIP_CLEANUP).is_some_and(|value| value == "true"),
-        retry: annotations.get(ANNOTATION_RETRY).cloned(),
-        replace: annotations.get(ANNOTATION_REPLACE).cloned(),
-    }
-}
-
 fn plain(annotations: &Annotations) -> BTreeMap<String, String> {
     let skip = annotations.skip_cleanup.then(|| (ANNOTATION_SKIP_CLEANUP, "true".to_owned()));
     let retry = annotations.retry.clone().map(|value| (ANNOTATION_RETRY, value));
@@ -152,7 +143,7 @@ impl Record {
             generation: stored.generation,
             spec: Arc::new(spec),
             status: Arc::new(stored.status),
-            annotations: steering(&stored.annotations),
+            annotations: Annotations::of(&stored.annotations),
             deleting: stored.deleting,
             finalizer: stored.finalizer,
             home: Home { folder: stored.folder, file: stored.file },

@@ -178,7 +178,7 @@ impl Bed {
         let world = World { entries: entries.to_vec(), does: does.iter().cloned().collect(), ..World::default() };
         let world = Arc::new(Mutex::new(world));
         let system = System::new(Clock::starting_at(Timestamp::from_millis(1_767_323_045_000)), Metrics::default().shared());
-        let args = MonitorArgs { interval, timeout: TIMEOUT };
+        let args = MonitorArgs { interval, timeout: TIMEOUT, fence: Fence::open() };
         let spec = ChildSpec::<TestRoot>::essential("root", (Arc::clone(&world), args, entries.to_vec()));
         let root = system.start_root(spec).await.unwrap();
         let bed = Self { system, world, _root: root };

@@ -3,6 +3,7 @@
 mod calls;
 mod create;
 mod delete;
+mod fence;
 mod get;
 mod list;
 mod seen;
@@ -15,7 +16,7 @@ macro_rules! case {
     };
 }
 
-/// In the order of provider-contract.md §11.
+/// In the order of provider-contract.md §11, with the fence that came later (SV-4).
 pub(crate) const ALL: &[Case] = &[
     case!("CT-01", "a repeated create returns the same id and the object count does not change", create::repeated),
     case!("CT-02", "a create cut after each step, repeated, ends in one instance and no stray object", create::cut),
@@ -55,6 +56,7 @@ pub(crate) const ALL: &[Case] = &[
     case!("CT-36", "a panic in a backend call becomes Transient and the next call works", calls::panics),
     case!("CT-37", "list returns leftovers of our tag only; delete with an empty uid removes just those", delete::leftovers),
     case!("CT-38", "adoption rebuilds a missing secondary resource and refuses a mismatched disk", create::adoption),
+    case!("SV-4", "no client call starts once leadership is lost, and the answer is Transient", fence::closed),
     case!("PC-92", "no secret in any line, span, error, summary or metric", seen::sentinels),
     case!("PC-93", "the classification table holds every class, cancellation and a foreign error", seen::classification),
 ];

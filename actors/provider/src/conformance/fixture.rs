@@ -199,6 +199,8 @@ pub trait World: Send + Sync {
     fn calls(&self) -> Hook<Vec<String>>;
     /// Something happens to the `n`-th backend call from now, the next being 1.
     fn intervene(&self, n: usize, what: Intervention) -> Hook;
+    /// `then` happens while the backend serves the `n`-th call from now, the next being 1; the call itself goes on.
+    fn during(&self, n: usize, then: Box<dyn FnOnce() + Send>) -> Hook;
     /// Every call fails from now on.
     fn fail_all(&self, fault: Fault) -> Hook;
     /// Runs a create and cuts it off after its `step`-th step, the first being 0; `false`: it ended before.

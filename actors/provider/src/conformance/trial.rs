@@ -6,6 +6,7 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use egress_protocol::leadership::Fence;
 use egress_protocol::metrics::Metrics;
 use egress_protocol::provider::{
     self, CallContext, CreateRequest, DeleteOutcome, ErrorClass, Instance, InstanceKey, ListResult, Op, ProviderError, ProviderMessage,
@@ -41,6 +42,8 @@ pub(crate) struct Trial {
     pub(super) type_name: &'static str,
     pub(super) fixture_classified: Hook<Vec<super::Classified>>,
     pub(super) capture: Capture,
+    /// Whether we lead (SV-4); every provider and every call of the test has it.
+    pub(super) fence: Fence,
     clock: Clock,
     roots: Mutex<Vec<Root>>,
     /// Reason, and the parts it keeps from applying.
@@ -56,6 +59,7 @@ impl Trial {
             type_name: fixture.type_name(),
             fixture_classified: fixture.classified(),
             capture: Capture::default(),
+            fence: Fence::open(),
             clock: Clock::starting_at(Timestamp::from_millis(BEGINS)),
             roots: Mutex::default(),
             parts: Mutex::default(),
@@ -101,7 +105,7 @@ impl Trial {
     pub(super) async fn backend(&self) -> Verdict<Door> {
         let backend = self.build()?;
         backend.start().await;
-        Ok(Door { way: Way::Backend(backend), broken: Arc::clone(&self.broken) })
+        Ok(Door { way: Way::Backend(backend, self.fence.clone()), broken: Arc::clone(&self.broken) })
     }
 
     /// A provider's actor over a backend of its own.
@@ -112,7 +116,7 @@ impl Trial {
             name: ENTRY.into(),
             max_concurrent_creates: 4,
             stop_grace: Duration::ZERO,
-            fence: egress_protocol::leadership::Fence::open(),
+            fence: self.fence.clone(),
             build: Arc::new(move || Ok(Arc::clone(&backend))),
         };
         let id = provider::actor_id(ENTRY);
@@ -189,7 +193,7 @@ impl Trial {
         ensure!(step < STEPS, "a create has more than {STEPS} steps");
         let request = self.request(&format!("cut-{step}"));
         let backend = self.build()?;
-        let cut = self.world.cut_create(backend.as_ref(), &request, &call(Op::Create, CancellationToken::new()), step).await;
+        let cut = self.world.cut_create(backend.as_ref(), &request, &call(Op::Create, CancellationToken::new(), &self.fence), step).await;
         drop(backend);
         ensure!(step > 0 || !matches!(cut, Ok(false)), "the fixture cuts no create at all");
         Ok(cut.map(|cut| cut.then_some(request)))
@@ -209,13 +213,8 @@ pub(super) fn key(request: &CreateRequest, id: Option<InstanceId>) -> InstanceKe
 }
 
 /// A call that nobody cancels, for the backend itself.
-pub(super) fn call(op: Op, cancel: CancellationToken) -> Call {
-    Call {
-        cancel,
-        deadline: tokio::time::Instant::now() + op.deadline(),
-        progress: provider::Progress::default(),
-        fence: egress_protocol::leadership::Fence::open(),
-    }
+pub(super) fn call(op: Op, cancel: CancellationToken, fence: &Fence) -> Call {
+    Call { cancel, deadline: tokio::time::Instant::now() + op.deadline(), progress: provider::Progress::default(), fence: fence.clone() }
 }
 
 /// A way to ask a provider.
@@ -226,7 +225,7 @@ pub(crate) struct Door {
 
 enum Way {
     Actor(Address<ProviderMessage>, System),
-    Backend(Arc<dyn Backend>),
+    Backend(Arc<dyn Backend>, Fence),
 }
 
 /// What a call comes to.
@@ -258,7 +257,7 @@ impl Door {
     pub(super) fn system(&self) -> Option<&System> {
         match &self.way {
             Way::Actor(_, system) => Some(system),
-            Way::Backend(_) => None,
+            Way::Backend(..) => None,
         }
     }
 
@@ -268,7 +267,7 @@ impl Door {
 
     pub(super) async fn create_with(&self, request: &CreateRequest, context: CallContext) -> Answer<InstanceId> {
         match &self.way {
-            Way::Backend(backend) => told(Op::Create, backend.create(request, &call(Op::Create, context.cancel)).await),
+            Way::Backend(backend, fence) => told(Op::Create, backend.create(request, &call(Op::Create, context.cancel, fence)).await),
             Way::Actor(address, _) => {
                 let request = request.clone();
                 let asked = address.call(super::FOREVER, |reply_to| ProviderMessage::Create { request, call: context, reply_to });
@@ -283,7 +282,7 @@ impl Door {
 
     pub(super) async fn get_with(&self, key: &InstanceKey, context: CallContext) -> Answer<Instance> {
         match &self.way {
-            Way::Backend(backend) => told(Op::Get, backend.get(key, &call(Op::Get, context.cancel)).await),
+            Way::Backend(backend, fence) => told(Op::Get, backend.get(key, &call(Op::Get, context.cancel, fence)).await),
             Way::Actor(address, _) => {
                 let key = key.clone();
                 let asked = address.call(super::FOREVER, |reply_to| ProviderMessage::Get { key, call: context, reply_to });
@@ -298,7 +297,7 @@ impl Door {
 
     pub(super) async fn delete_with(&self, key: &InstanceKey, context: CallContext) -> Answer<DeleteOutcome> {
         match &self.way {
-            Way::Backend(backend) => told(Op::Delete, backend.delete(key, &call(Op::Delete, context.cancel)).await),
+            Way::Backend(backend, fence) => told(Op::Delete, backend.delete(key, &call(Op::Delete, context.cancel, fence)).await),
             Way::Actor(address, _) => {
                 let key = key.clone();
                 let asked = address.call(super::FOREVER, |reply_to| ProviderMessage::Delete { key, call: context, reply_to });
@@ -313,7 +312,7 @@ impl Door {
 
     pub(super) async fn list_with(&self, context: CallContext) -> Answer<ListResult> {
         match &self.way {
-            Way::Backend(backend) => told(Op::List, backend.list_managed(&call(Op::List, context.cancel)).await),
+            Way::Backend(backend, fence) => told(Op::List, backend.list_managed(&call(Op::List, context.cancel, fence)).await),
             Way::Actor(address, _) => {
                 let asked = address.call(super::FOREVER, |reply_to| ProviderMessage::List { call: context, reply_to });
                 self.answered(Op::List, asked.await)
@@ -324,7 +323,7 @@ impl Door {
     /// Only through the actor; the error says that it dropped the reply.
     pub(super) async fn check(&self, context: CallContext) -> Result<Option<Vec<TargetVerdict>>, AddressError> {
         match &self.way {
-            Way::Backend(backend) => match backend.check(&call(Op::List, context.cancel)) {
+            Way::Backend(backend, fence) => match backend.check(&call(Op::List, context.cancel, fence)) {
                 Some(check) => Ok(Some(check.await)),
                 None => Ok(None),
             },

@@ -19,7 +19,6 @@ use egress_protocol::provider::{
 use egress_protocol::{Clock, InstallationId, InstanceId, InstanceName, Timestamp, Uid};
 use futures::future::{BoxFuture, join_all};
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 use super::client::{Client, CloudError};
 use super::cloud::{Cloud, Condition, Machine, Marks, ZONES, named};
@@ -120,8 +119,8 @@ impl ReferenceBackend {
     }
 
     /// A machine, or none.
-    async fn find(&self, zone: &'static str, name: &str, cancel: &CancellationToken) -> Result<Option<Machine>, BackendError> {
-        match self.client.find(zone, name, cancel).await {
+    async fn find(&self, zone: &'static str, name: &str, call: &Call) -> Result<Option<Machine>, BackendError> {
+        match self.client.find(zone, name, call).await {
             Ok(machine) => Ok(Some(machine)),
             Err(error) if error.code == "NoSuchMachine" => Ok(None),
             Err(error) => Err(self.fails("looking the machine up")(error)),
@@ -181,7 +180,7 @@ impl ReferenceBackend {
             let text = format!("zone {zone:?} is not configured");
             return Err(if self.is(Mutation::UnknownZoneIsGone) { BackendError::not_found(text) } else { BackendError::permanent(text) });
         };
-        let Some(machine) = self.find(zone, &name, &call.cancel).await? else {
+        let Some(machine) = self.find(zone, &name, call).await? else {
             let text = format!("no machine {name}");
             return Err(if self.is(Mutation::GoneIsTransient) { BackendError::transient(text) } else { BackendError::not_found(text) });
         };
@@ -213,16 +212,16 @@ impl ReferenceBackend {
             return Ok((!machine.hidden).then_some(machine.address));
         }
         let lenient = self.is(Mutation::DeadSourcesAreEmpty);
-        let agent = self.client.agent_address(zone, name, &call.cancel).await;
+        let agent = self.client.agent_address(zone, name, call).await;
         match agent {
             Ok(Some(ip)) => return Ok(Some(ip)),
             Err(error) if error.code == "LinkDown" && !lenient => return Err(self.fails("asking the agent")(error)),
             Ok(None) | Err(_) => {}
         }
-        match (agent, self.client.lease_address(zone, name, &call.cancel).await) {
+        match (agent, self.client.lease_address(zone, name, call).await) {
             (_, Ok(ip)) => Ok(ip),
             (_, Err(_)) if lenient => Ok(None),
-            (Ok(_), Err(error)) if error.code != "LinkDown" => Ok(None),
+            (Ok(_), Err(error)) if !matches!(error.code, "LinkDown" | "Fenced") => Ok(None),
             // That the machine vanished meanwhile is for the next read to say.
             (_, Err(error)) if error.code == "NoSuchMachine" => Err(BackendError::transient("the machine vanished under the read")),
             (_, Err(error)) => {
@@ -290,7 +289,7 @@ impl ReferenceBackend {
     }
 
     async fn delete_at(&self, zone: &'static str, name: &str, key: &InstanceKey, call: &Call) -> Result<DeleteOutcome, BackendError> {
-        let found = self.find(zone, name, &call.cancel).await?;
+        let found = self.find(zone, name, call).await?;
         let Some(machine) = found else {
             if self.is(Mutation::SecondDeleteFails) && key.id.is_some() {
                 return Err(BackendError::not_found(format!("no machine {name}")));
@@ -319,7 +318,7 @@ impl ReferenceBackend {
         }
         self.remove_volumes(zone, name, &key.installation, call).await?;
         let at_once = self.config.style == Style::Plain;
-        self.client.delete_machine(zone, name, at_once, &call.cancel).await.map_err(self.fails("deleting the machine"))?;
+        self.client.delete_machine(zone, name, at_once, call).await.map_err(self.fails("deleting the machine"))?;
         Ok(if at_once { DeleteOutcome::Gone } else { DeleteOutcome::InProgress })
     }
 
@@ -330,11 +329,11 @@ impl ReferenceBackend {
             volumes.pop();
         }
         if self.is(Mutation::AnybodysLeftovers) {
-            let all = self.client.volumes(zone, &call.cancel).await.map_err(self.fails("listing volumes"))?;
+            let all = self.client.volumes(zone, call).await.map_err(self.fails("listing volumes"))?;
             volumes = all.into_iter().map(|(volume, _)| volume).filter(|volume| volume.starts_with(name)).collect();
         }
         for volume in volumes {
-            self.client.remove_volume(zone, &volume, &call.cancel).await.map_err(self.fails("removing a volume"))?;
+            self.client.remove_volume(zone, &volume, call).await.map_err(self.fails("removing a volume"))?;
         }
         Ok(())
     }
@@ -344,14 +343,14 @@ impl ReferenceBackend {
         let mut machines = Vec::new();
         let mut after: Option<String> = None;
         loop {
-            let (page, next) = self.client.page(zone, after.as_deref(), &call.cancel).await.map_err(self.fails("listing machines"))?;
+            let (page, next) = self.client.page(zone, after.as_deref(), call).await.map_err(self.fails("listing machines"))?;
             machines.extend(page);
             after = next;
             if after.is_none() || self.is(Mutation::FirstPageOnly) {
                 break;
             }
         }
-        let volumes = self.client.volumes(zone, &call.cancel).await.map_err(self.fails("listing volumes"))?;
+        let volumes = self.client.volumes(zone, call).await.map_err(self.fails("listing volumes"))?;
         let mut instances = Vec::new();
         for (name, machine) in &machines {
             let Ok(marks) = self.marks((zone, name), machine) else {
@@ -391,6 +390,7 @@ impl ReferenceBackend {
                 }
                 Err(_) if self.is(Mutation::ShortList) => {}
                 Err(error) if self.config.style == Style::Plain || call.cancel.is_cancelled() => return Err(error),
+                Err(error) if !call.fence.holds() && !self.is(Mutation::ListsBehindFence) => return Err(error),
                 Err(error) => {
                     tracing::debug!(provider = %self.config.entry, location = zone, error = %error.message, "zone left out of the list");
                     listed.left_out.push((zone.to_owned(), error.message));
@@ -402,7 +402,7 @@ impl ReferenceBackend {
 
     async fn verdict(&self, zone: &'static str, call: &Call) -> TargetVerdict {
         let started = Instant::now();
-        let pinged = self.client.ping(zone, &call.cancel).await;
+        let pinged = self.client.ping(zone, call).await;
         let reason = match pinged.as_ref().map_err(|error| error.code) {
             Ok(()) => "Reachable",
             Err("Cancelled" | "Timeout") => "Timeout",

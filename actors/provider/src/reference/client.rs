@@ -1,5 +1,5 @@
-//! The seam: one method per backend call. Each has a span under its operation's, one line, a budget of its own, and ends
-//! with its caller (PC-65, PC-86 to PC-88). What the cloud says about a failure is cut down to its code before anybody sees
+//! The seam: one method per backend call. Each has a span under its operation's, one line, a budget of its own, ends
+//! with its caller, and does not begin behind a closed fence (PC-65, PC-86 to PC-88, SV-4). What the cloud says about a failure is cut down to its code before anybody sees
 //! it (PC-75).
 
 use std::collections::HashMap;
@@ -16,7 +16,7 @@ use tracing::{Instrument, Span};
 
 use super::Mutation;
 use super::cloud::{At, Cloud, Machine, Marks, Raw, State, Volume, ZONES};
-use crate::BackendError;
+use crate::{BackendError, Call};
 
 /// Of one call.
 const BUDGET: Duration = Duration::from_secs(20);
@@ -46,6 +46,7 @@ pub(super) fn classify(code: &str, mutation: Option<Mutation>) -> ErrorClass {
         "Locked" if mutation == Some(Mutation::LockedIsGone) => ErrorClass::NotFound,
         "Unreachable" if mutation == Some(Mutation::UnreachableIsGone) => ErrorClass::NotFound,
         "Unauthorised" if mutation == Some(Mutation::UnauthorisedIsGone) => ErrorClass::NotFound,
+        "Fenced" if mutation == Some(Mutation::FencedIsPermanent) => ErrorClass::Permanent,
         "Unauthorised" | "Unsupported" => ErrorClass::Permanent,
         _ => ErrorClass::Transient,
     }
@@ -117,6 +118,17 @@ impl Client {
         if self.is(Mutation::DropsCause) { told } else { told.caused_by(error) }
     }
 
+    /// Asked right before each call (SV-4).
+    fn is_fenced(&self, asked: &Call, call: &str) -> bool {
+        let asks = match self.mutation {
+            Some(Mutation::IgnoresFence) => false,
+            // With what each operation begins with.
+            Some(Mutation::AsksFenceOnce) => matches!(call, "dial" | "find" | "page" | "ping"),
+            _ => true,
+        };
+        asks && !asked.fence.holds()
+    }
+
     /// The file, read for each dial (PC-74); one that is missing may still land.
     fn credential(&self) -> Result<String, CloudError> {
         let file = self.cloud.file.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -130,11 +142,11 @@ impl Client {
         call: &'static str,
         zone: &str,
         link: Option<u64>,
-        cancel: &CancellationToken,
+        asked: &Call,
         effect: impl FnOnce(&mut State) -> Result<T, Raw>,
     ) -> Result<T, CloudError> {
         let deaf = CancellationToken::new();
-        let cancel = if self.is(Mutation::IgnoresCancellation) { &deaf } else { cancel };
+        let cancel = if self.is(Mutation::IgnoresCancellation) { &deaf } else { &asked.cancel };
         let work = async {
             let started = Instant::now();
             let mut watch = Watch { client: self, done: false };
@@ -142,6 +154,7 @@ impl Client {
             let result = tokio::select! {
                 biased;
                 () = std::future::ready(()), if broken => Err(Raw::new("LinkDown")),
+                () = std::future::ready(()), if self.is_fenced(asked, call) => Err(Raw::new("Fenced")),
                 result = self.cloud.call(call, zone, link, cancel, effect) => result,
                 () = cancel.cancelled() => Err(Raw::new("Cancelled")),
                 () = tokio::time::sleep(BUDGET) => Err(Raw::new("Timeout")),
@@ -157,13 +170,13 @@ impl Client {
     }
 
     /// The zone's link, dialled if there is none.
-    async fn link(&self, zone: &'static str, cancel: &CancellationToken) -> Result<u64, CloudError> {
+    async fn link(&self, zone: &'static str, asked: &Call) -> Result<u64, CloudError> {
         let unknown = || CloudError { code: "Unsupported", text: format!("no zone {zone}") };
         let slot = self.links.get(zone).ok_or_else(unknown)?;
         let mut slot = tokio::select! {
             biased;
             slot = slot.lock() => slot,
-            () = cancel.cancelled() => return Err(self.error(Raw::new("Cancelled"))),
+            () = asked.cancel.cancelled() => return Err(self.error(Raw::new("Cancelled"))),
         };
         if self.closed.load(Ordering::Relaxed) {
             return Err(self.error(Raw::new("Closed")));
@@ -172,7 +185,7 @@ impl Client {
             return Ok(link);
         }
         let token = self.credential()?;
-        let link = self.measured(seam_span!(self, "reference.dial", zone), "dial", zone, None, cancel, |state| state.dial(&token)).await?;
+        let link = self.measured(seam_span!(self, "reference.dial", zone), "dial", zone, None, asked, |state| state.dial(&token)).await?;
         *slot = Some(link);
         Ok(link)
     }
@@ -182,11 +195,11 @@ impl Client {
         span: Span,
         call: &'static str,
         zone: &'static str,
-        cancel: &CancellationToken,
+        asked: &Call,
         effect: impl FnOnce(&mut State) -> Result<T, Raw>,
     ) -> Result<T, CloudError> {
-        let link = self.link(zone, cancel).await?;
-        let result = self.measured(span, call, zone, Some(link), cancel, effect).await;
+        let link = self.link(zone, asked).await?;
+        let result = self.measured(span, call, zone, Some(link), asked, effect).await;
         if result.as_ref().is_err_and(|error| error.code == "LinkDown")
             && let Some(slot) = self.links.get(zone)
         {
@@ -218,63 +231,57 @@ impl Client {
         }
     }
 
-    pub(super) async fn find(&self, zone: &'static str, name: &str, cancel: &CancellationToken) -> Result<Machine, CloudError> {
+    pub(super) async fn find(&self, zone: &'static str, name: &str, asked: &Call) -> Result<Machine, CloudError> {
         let at = at(zone, name);
-        self.over_link(seam_span!(self, "reference.find", zone), "find", zone, cancel, |state| state.find(&at)).await
+        self.over_link(seam_span!(self, "reference.find", zone), "find", zone, asked, |state| state.find(&at)).await
     }
 
     pub(super) async fn agent_address(
         &self,
         zone: &'static str,
         name: &str,
-        cancel: &CancellationToken,
+        asked: &Call,
     ) -> Result<Option<std::net::Ipv4Addr>, CloudError> {
         let at = at(zone, name);
         let span = seam_span!(self, "reference.agent_address", zone);
-        self.over_link(span, "agent_address", zone, cancel, |state| Ok(state.find(&at)?).map(|m| (!m.hidden).then_some(m.address))).await
+        self.over_link(span, "agent_address", zone, asked, |state| Ok(state.find(&at)?).map(|m| (!m.hidden).then_some(m.address))).await
     }
 
     pub(super) async fn lease_address(
         &self,
         zone: &'static str,
         name: &str,
-        cancel: &CancellationToken,
+        asked: &Call,
     ) -> Result<Option<std::net::Ipv4Addr>, CloudError> {
         let at = at(zone, name);
         let span = seam_span!(self, "reference.lease_address", zone);
         // Leases are known a little later than the agent is.
-        self.over_link(span, "lease_address", zone, cancel, |state| state.find(&at).map(|_| None)).await
+        self.over_link(span, "lease_address", zone, asked, |state| state.find(&at).map(|_| None)).await
     }
 
-    pub(super) async fn volume(&self, zone: &'static str, name: &str, cancel: &CancellationToken) -> Result<Option<Volume>, CloudError> {
+    pub(super) async fn volume(&self, zone: &'static str, name: &str, asked: &Call) -> Result<Option<Volume>, CloudError> {
         let at = at(zone, name);
         let span = seam_span!(self, "reference.volume", zone);
-        self.over_link(span, "volume", zone, cancel, |state| Ok(state.volumes.get(&at).cloned())).await
+        self.over_link(span, "volume", zone, asked, |state| Ok(state.volumes.get(&at).cloned())).await
     }
 
-    pub(super) async fn volumes(&self, zone: &'static str, cancel: &CancellationToken) -> Result<Vec<(String, Volume)>, CloudError> {
+    pub(super) async fn volumes(&self, zone: &'static str, asked: &Call) -> Result<Vec<(String, Volume)>, CloudError> {
         let span = seam_span!(self, "reference.volumes", zone);
         let ours = |state: &mut State| {
             let there = state.volumes.iter().filter(|((at, _), _)| at == zone);
             Ok(there.map(|((_, name), volume)| (name.clone(), volume.clone())).collect())
         };
-        self.over_link(span, "volumes", zone, cancel, ours).await
+        self.over_link(span, "volumes", zone, asked, ours).await
     }
 
-    pub(super) async fn make_disk(
-        &self,
-        zone: &'static str,
-        name: &str,
-        volume: Volume,
-        cancel: &CancellationToken,
-    ) -> Result<(), CloudError> {
+    pub(super) async fn make_disk(&self, zone: &'static str, name: &str, volume: Volume, asked: &Call) -> Result<(), CloudError> {
         let at = at(zone, name);
         let span = seam_span!(self, "reference.make_disk", zone);
         let made = |state: &mut State| {
             state.volumes.insert(at, volume);
             Ok(())
         };
-        self.over_link(span, "make_disk", zone, cancel, made).await
+        self.over_link(span, "make_disk", zone, asked, made).await
     }
 
     /// Replaces what an interrupted upload may have left (PC-12).
@@ -284,7 +291,7 @@ impl Client {
         name: &str,
         body: &[u8],
         now: Timestamp,
-        cancel: &CancellationToken,
+        asked: &Call,
     ) -> Result<(), CloudError> {
         if self.is(Mutation::LogsBodies) {
             tracing::trace!(body = %String::from_utf8_lossy(body), "upload");
@@ -297,40 +304,28 @@ impl Client {
             state.volumes.insert(at, Volume { image: "seed".to_owned(), size, created_at: now });
             Ok(())
         };
-        self.over_link(span, "upload_seed", zone, cancel, made).await
+        self.over_link(span, "upload_seed", zone, asked, made).await
     }
 
     /// Absence is fine.
-    pub(super) async fn remove_volume(&self, zone: &'static str, name: &str, cancel: &CancellationToken) -> Result<(), CloudError> {
+    pub(super) async fn remove_volume(&self, zone: &'static str, name: &str, asked: &Call) -> Result<(), CloudError> {
         let at = at(zone, name);
         let span = seam_span!(self, "reference.remove_volume", zone);
         let removed = |state: &mut State| {
             state.volumes.remove(&at);
             Ok(())
         };
-        self.over_link(span, "remove_volume", zone, cancel, removed).await
+        self.over_link(span, "remove_volume", zone, asked, removed).await
     }
 
-    pub(super) async fn make_machine(
-        &self,
-        zone: &'static str,
-        name: &str,
-        marks: Marks,
-        cancel: &CancellationToken,
-    ) -> Result<(), CloudError> {
+    pub(super) async fn make_machine(&self, zone: &'static str, name: &str, marks: Marks, asked: &Call) -> Result<(), CloudError> {
         let at = at(zone, name);
         let span = seam_span!(self, "reference.make_machine", zone);
-        self.over_link(span, "make_machine", zone, cancel, |state| state.make_machine(at, marks)).await
+        self.over_link(span, "make_machine", zone, asked, |state| state.make_machine(at, marks)).await
     }
 
     /// Used by a mutation only.
-    pub(super) async fn set_marks(
-        &self,
-        zone: &'static str,
-        name: &str,
-        marks: Marks,
-        cancel: &CancellationToken,
-    ) -> Result<(), CloudError> {
+    pub(super) async fn set_marks(&self, zone: &'static str, name: &str, marks: Marks, asked: &Call) -> Result<(), CloudError> {
         let at = at(zone, name);
         let span = seam_span!(self, "reference.set_marks", zone);
         let set = |state: &mut State| {
@@ -338,17 +333,11 @@ impl Client {
             machine.marks.insert(super::TYPE, marks);
             Ok(())
         };
-        self.over_link(span, "set_marks", zone, cancel, set).await
+        self.over_link(span, "set_marks", zone, asked, set).await
     }
 
     /// Begins it, or does it, as the cloud is.
-    pub(super) async fn delete_machine(
-        &self,
-        zone: &'static str,
-        name: &str,
-        at_once: bool,
-        cancel: &CancellationToken,
-    ) -> Result<(), CloudError> {
+    pub(super) async fn delete_machine(&self, zone: &'static str, name: &str, at_once: bool, asked: &Call) -> Result<(), CloudError> {
         let at = at(zone, name);
         let span = seam_span!(self, "reference.delete_machine", zone);
         let deleted = |state: &mut State| {
@@ -359,31 +348,31 @@ impl Client {
             }
             Ok(())
         };
-        self.over_link(span, "delete_machine", zone, cancel, deleted).await
+        self.over_link(span, "delete_machine", zone, asked, deleted).await
     }
 
     pub(super) async fn page(
         &self,
         zone: &'static str,
         after: Option<&str>,
-        cancel: &CancellationToken,
+        asked: &Call,
     ) -> Result<(Vec<(String, Machine)>, Option<String>), CloudError> {
         let span = seam_span!(self, "reference.page", zone);
-        self.over_link(span, "page", zone, cancel, |state| Ok(state.page(zone, after))).await
+        self.over_link(span, "page", zone, asked, |state| Ok(state.page(zone, after))).await
     }
 
     /// Over no link in use (PH-29).
-    pub(super) async fn ping(&self, zone: &'static str, cancel: &CancellationToken) -> Result<(), CloudError> {
+    pub(super) async fn ping(&self, zone: &'static str, asked: &Call) -> Result<(), CloudError> {
         let token = self.credential()?;
-        let deaf = CancellationToken::new();
-        let cancel = if self.is(Mutation::StubbornCheck) { &deaf } else { cancel };
+        let deaf = Call { cancel: CancellationToken::new(), ..asked.clone() };
+        let asked = if self.is(Mutation::StubbornCheck) { &deaf } else { asked };
         let span = seam_span!(self, "reference.ping", zone);
         let pinged = |state: &mut State| {
             let link = state.dial(&token)?;
             state.close(link);
             Ok(())
         };
-        let result = self.measured(span, "ping", zone, None, cancel, pinged).await;
+        let result = self.measured(span, "ping", zone, None, asked, pinged).await;
         if self.is(Mutation::CheckClosesLinks) {
             self.cloud.close_all();
         }

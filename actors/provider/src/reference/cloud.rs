@@ -2,6 +2,7 @@
 //! each type's marks apart, answers in pages, and starts and deletes machines on its own time.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -66,6 +67,15 @@ impl Raw {
     }
 }
 
+/// What happens while a call is served.
+struct During(Box<dyn FnOnce() + Send>);
+
+impl fmt::Debug for During {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("During")
+    }
+}
+
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub machines: BTreeMap<At, Machine>,
@@ -75,6 +85,7 @@ pub(super) struct State {
     token: String,
     pub calls: Vec<&'static str>,
     interventions: Vec<(usize, Intervention)>,
+    during: Vec<(usize, During)>,
     all: Option<Fault>,
     sources: Option<Fault>,
     cut_off: Option<String>,
@@ -140,12 +151,19 @@ impl Cloud {
     pub(super) fn calm(&self) {
         let mut state = self.state();
         (state.interventions, state.all, state.sources, state.cut_off) = (Vec::new(), None, None, None);
+        state.during.clear();
     }
 
     pub(super) fn intervene(&self, n: usize, what: Intervention) {
         let mut state = self.state();
         let at = state.calls.len() + n;
         state.interventions.push((at, what));
+    }
+
+    pub(super) fn during(&self, n: usize, then: Box<dyn FnOnce() + Send>) {
+        let mut state = self.state();
+        let at = state.calls.len() + n;
+        state.during.push((at, During(then)));
     }
 
     pub(super) fn fail_all(&self, fault: Fault) {
@@ -181,16 +199,20 @@ impl Cloud {
         cancel: &CancellationToken,
         effect: impl FnOnce(&mut State) -> Result<T, Raw>,
     ) -> Result<T, Raw> {
-        let what = {
+        let (what, then) = {
             let mut state = self.state();
             if cancel.is_cancelled() {
                 return Err(Raw::new("Cancelled"));
             }
             state.calls.push(name);
             let number = state.calls.len();
+            let then = state.during.iter().position(|(at, _)| *at == number).map(|at| state.during.remove(at).1);
             let at = state.interventions.iter().position(|(at, _)| *at == number);
-            at.map(|at| state.interventions.remove(at).1)
+            (at.map(|at| state.interventions.remove(at).1), then)
         };
+        if let Some(During(then)) = then {
+            then();
+        }
         match what {
             Some(Intervention::Fail(kind)) => {
                 let mut state = self.state();

@@ -198,6 +198,11 @@ impl World for ReferenceWorld {
         Ok(())
     }
 
+    fn during(&self, n: usize, then: Box<dyn FnOnce() + Send>) -> Hook {
+        self.cloud.during(n, then);
+        Ok(())
+    }
+
     fn fail_all(&self, fault: Fault) -> Hook {
         self.cloud.fail_all(fault);
         Ok(())

@@ -153,6 +153,16 @@ mutations! {
     AdoptsIncomplete => "CT-38",
     /// Adopts any disk.
     AdoptsAnyDisk => "CT-38",
+    /// Calls are made whoever leads.
+    IgnoresFence => "SV-4",
+    /// Leadership is asked for when an operation begins, and not again.
+    AsksFenceOnce => "SV-4",
+    /// What a create left is cleared up whoever leads.
+    ClearsUpFenced => "SV-4",
+    /// A call behind a closed fence is Permanent.
+    FencedIsPermanent => "SV-4",
+    /// A list that was cut short by the fence leaves the rest out.
+    ListsBehindFence => "SV-4",
     /// Request bodies are logged.
     LogsBodies => "PC-92",
     /// The backend's text goes into errors as it is.

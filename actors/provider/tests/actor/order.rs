@@ -1,6 +1,6 @@
 //! Order per name, admission per location (PC-66, PC-67).
 
-use egress_protocol::provider::Op;
+use egress_protocol::provider::{ErrorClass, Op, ProviderMessage};
 use futures::future::join_all;
 
 use crate::support::{Does, bed, free, key, secs, timed};
@@ -46,6 +46,29 @@ async fn a_location_runs_4_creates_4_deletes_and_8_gets_at_a_time() {
     assert_eq!(took, 20, "16 gets, 8 at a time");
     let ((), took) = timed(async { drop(join_all((0..16).map(|_| bed.list("a"))).await) }).await;
     assert_eq!(took, 10, "lists are exempt");
+}
+
+/// What waits for its turn is asked again whether we lead when its turn has come.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_waited_while_leadership_ended_does_not_start_sv_4() {
+    let bed = bed(|_, _| Does::Answer(secs(10))).await;
+    let create = bed.create("a", "1", "x", free(Op::Create));
+    let waits = async {
+        tokio::time::sleep(secs(1)).await;
+        bed.delete("a", "1", "x", free(Op::Delete)).await
+    };
+    let ends = async {
+        tokio::time::sleep(secs(5)).await;
+        bed.fence.close();
+    };
+    let (created, waited, ()) = tokio::join!(create, waits, ends);
+    assert!(created.unwrap().is_ok(), "what was sent is waited for");
+    assert_eq!(waited.unwrap().unwrap_err().class, ErrorClass::Transient);
+    assert_eq!(bed.log(), ["start create 1", "end create 1"]);
+    let check = bed.provider("a").call(secs(10), |reply_to| ProviderMessage::Check { call: free(Op::List), reply_to }).await;
+    assert!(check.is_err(), "nor does a check begin: {check:?}");
+    bed.fence.extend(tokio::time::Instant::now() + secs(100));
+    assert!(bed.delete("a", "1", "x", free(Op::Delete)).await.unwrap().is_ok(), "one that leads again goes on");
 }
 
 /// O22, OP-23: neither another location nor another provider notices.

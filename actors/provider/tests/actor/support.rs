@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use egress_protocol::leadership::Fence;
 use egress_protocol::message::{Message, Never};
 use egress_protocol::metrics::Metrics;
 use egress_protocol::provider::{
@@ -194,44 +195,41 @@ pub(crate) struct Bed {
     pub(crate) log: Log,
     pub(crate) heard: Arc<Mutex<Vec<ProxiesMessage>>>,
     pub(crate) root: Root,
+    /// Of all its providers.
+    pub(crate) fence: Fence,
 }
 
 /// A tree with the entries `a` and `b`, each on a backend of its own that follows the script.
 pub(crate) async fn bed(script: impl Fn(Op, &str) -> Does + Send + Sync + 'static) -> Bed {
-    let log = Log::default();
+    let (log, fence) = (Log::default(), Fence::open());
     let script: Script = Arc::new(script);
     let entries = ["a", "b"].map(|name| {
         let (script, log) = (Arc::clone(&script), Arc::clone(&log));
         let build: BuildBackend = Arc::new(move || Ok(Arc::new(Scripted { script: Arc::clone(&script), log: Arc::clone(&log) })));
-        scripted(name, &format!("f-{name}"), &format!("b-{name}"), build)
+        scripted(name, &format!("f-{name}"), &format!("b-{name}"), &fence, build)
     });
-    let bed = grow(ProvidersArgs::new(entries.into()), log).await;
+    let bed = grow(ProvidersArgs::new(entries.into()), log, fence).await;
     for entry in ["a", "b"] {
         bed.up(entry).await;
     }
     bed
 }
 
-fn scripted(name: &str, fingerprint: &str, foundation: &str, build: BuildBackend) -> ProviderEntry {
+fn scripted(name: &str, fingerprint: &str, foundation: &str, fence: &Fence, build: BuildBackend) -> ProviderEntry {
     ProviderEntry {
         type_: "scripted",
         fingerprint: fingerprint.to_owned(),
         foundation: foundation.to_owned(),
         settings: Arc::new(fingerprint.to_owned()),
-        args: ProviderArgs {
-            name: name.into(),
-            max_concurrent_creates: 4,
-            stop_grace: Duration::ZERO,
-            fence: egress_protocol::leadership::Fence::open(),
-            build,
-        },
+        args: ProviderArgs { name: name.into(), max_concurrent_creates: 4, stop_grace: Duration::ZERO, fence: fence.clone(), build },
     }
 }
 
 /// A tree that follows a file: every entry of it runs a backend that follows the script, and says what it was built from.
 pub(crate) async fn bed_following(path: &Path, script: impl Fn(Op, &str) -> Does + Send + Sync + 'static) -> Bed {
     let (log, script): (Log, Script) = (Log::default(), Arc::new(script));
-    let said = Arc::clone(&log);
+    let fence = Fence::open();
+    let (said, fenced) = (Arc::clone(&log), fence.clone());
     let make: MakeEntries = Arc::new(move |config| {
         let entry = |entry: &egress_config::providers::ProviderEntry| {
             let (script, log, fingerprint) = (Arc::clone(&script), Arc::clone(&said), entry.fingerprint.clone());
@@ -239,13 +237,13 @@ pub(crate) async fn bed_following(path: &Path, script: impl Fn(Op, &str) -> Does
                 log.lock().unwrap().push(format!("built {fingerprint}"));
                 Ok(Arc::new(Scripted { script: Arc::clone(&script), log: Arc::clone(&log) }))
             });
-            scripted(&entry.name, &entry.fingerprint, &entry.foundation, build)
+            scripted(&entry.name, &entry.fingerprint, &entry.foundation, &fenced, build)
         };
         config.entries.iter().map(entry).collect()
     });
     let config = egress_config::providers::load(path).unwrap();
     let names: Vec<_> = config.entries.iter().map(|entry| entry.name.to_string()).collect();
-    let bed = grow(ProvidersArgs::new(make(&config)).following(path.to_owned(), make), log).await;
+    let bed = grow(ProvidersArgs::new(make(&config)).following(path.to_owned(), make), log, fence).await;
     bed.system.metrics().providers_config_valid.set(1);
     for name in names {
         bed.up(&name).await;
@@ -253,12 +251,12 @@ pub(crate) async fn bed_following(path: &Path, script: impl Fn(Op, &str) -> Does
     bed
 }
 
-async fn grow(providers: ProvidersArgs, log: Log) -> Bed {
+async fn grow(providers: ProvidersArgs, log: Log, fence: Fence) -> Bed {
     let heard = Arc::default();
     let system = System::new(Clock::starting_at(Timestamp::from_millis(0)), Metrics::default().shared());
     let args = (providers, Arc::clone(&heard));
     let root = system.start_root(ChildSpec::<TestRoot>::essential("root", args)).await.unwrap();
-    Bed { system, log, heard, root }
+    Bed { system, log, heard, root, fence }
 }
 
 impl Bed {

@@ -1,6 +1,7 @@
-//! The machine against a small world of a source and a backend: promises one by one, random lives, every short life.
+//! The machine against a small world of a source and a backend: promises one by one, mutants, random lives, every short life.
 
 mod explore;
 mod promises;
+mod proven;
 mod random;
 mod world;

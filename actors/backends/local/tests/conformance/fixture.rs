@@ -314,6 +314,10 @@ impl World for LocalWorld {
         }
     }
 
+    fn during(&self, _: usize, _: Box<dyn FnOnce() + Send>) -> Hook {
+        not("in-process: nothing is sent that another leader could have sent meanwhile")
+    }
+
     fn fail_all(&self, fault: Fault) -> Hook {
         match fault {
             Fault::Unreachable => {

@@ -227,8 +227,11 @@ pub(super) async fn follows(t: &Trial) -> Verdict {
     other.installation = InstallationId::new(THEIRS);
     ensure!(ok(door.get(&other).await, "get by the installation that is there now")?.installation == other.installation, "remembered");
     // PC-34: white space and case do not count.
-    t.world.alter(&key.name, &Alter::Set(Mark::Uid, " FOLLOWS-2\n".to_owned()))?;
-    ok(door.get(&other).await, "get by a mark in other case and with white space")?;
+    for (text, part) in [("FOLLOWS-2", "a mark in other case"), (" FOLLOWS-2\n", "a mark with white space")] {
+        if t.part(part, t.world.alter(&key.name, &Alter::Set(Mark::Uid, text.to_owned()))).is_some() {
+            ok(door.get(&other).await, format_args!("get by {part}"))?;
+        }
+    }
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use egress_protocol::leadership::Fence;
 use egress_protocol::provider::CreateRequest;
 use egress_protocol::{InstallationId, InstanceId, Timestamp};
 use tokio::time::Instant;
@@ -64,7 +65,7 @@ impl ReferenceBackend {
             return Ok(());
         }
         let (disk, seed) = self.volumes_of(name, &request.installation);
-        match self.client.volume(plan.zone, &disk, &call.cancel).await.map_err(self.fails("looking the disk up"))? {
+        match self.client.volume(plan.zone, &disk, call).await.map_err(self.fails("looking the disk up"))? {
             None => self.make_disk(plan, &disk, call).await?,
             Some(there) if (&there.image, there.size) != (&plan.image, plan.size) && !self.is(Mutation::AdoptsAnyDisk) => {
                 return Err(BackendError::permanent(format!("disk {disk} is {} of {}, not what was asked for", there.size, there.image)));
@@ -72,7 +73,7 @@ impl ReferenceBackend {
             Some(_) => {}
         }
         let seed = if self.is(Mutation::UploadsAgain) { format!("{seed}-again") } else { seed };
-        if self.client.volume(plan.zone, &seed, &call.cancel).await.map_err(self.fails("looking the seed up"))?.is_none() {
+        if self.client.volume(plan.zone, &seed, call).await.map_err(self.fails("looking the seed up"))?.is_none() {
             self.upload(plan, &seed, request, call).await?;
         }
         Ok(())
@@ -80,17 +81,17 @@ impl ReferenceBackend {
 
     async fn make_disk(&self, plan: &Plan, name: &str, call: &Call) -> Result<(), BackendError> {
         let volume = Volume { image: plan.image.clone(), size: plan.size, created_at: self.config.clock.now() };
-        self.client.make_disk(plan.zone, name, volume, &call.cancel).await.map_err(self.fails("making the disk"))
+        self.client.make_disk(plan.zone, name, volume, call).await.map_err(self.fails("making the disk"))
     }
 
     async fn upload(&self, plan: &Plan, name: &str, request: &CreateRequest, call: &Call) -> Result<(), BackendError> {
         let (body, now) = (request.cloud_init.expose(), self.config.clock.now());
-        self.client.upload_seed(plan.zone, name, body, now, &call.cancel).await.map_err(self.fails("uploading the seed"))
+        self.client.upload_seed(plan.zone, name, body, now, call).await.map_err(self.fails("uploading the seed"))
     }
 
     async fn make(&self, plan: &Plan, name: &str, request: &CreateRequest, call: &Call) -> Result<(), BackendError> {
         let (disk, seed) = self.volumes_of(name, &request.installation);
-        let there = self.client.volume(plan.zone, &disk, &call.cancel).await.map_err(self.fails("looking the disk up"))?;
+        let there = self.client.volume(plan.zone, &disk, call).await.map_err(self.fails("looking the disk up"))?;
         if there.is_none_or(|there| (&there.image, there.size) != (&plan.image, plan.size)) {
             self.make_disk(plan, &disk, call).await?;
         }
@@ -105,16 +106,19 @@ impl ReferenceBackend {
             marks.remove(Mark::Installation.key());
         }
         let later = if self.is(Mutation::MarksLater) { std::mem::take(&mut marks) } else { Marks::new() };
-        self.client.make_machine(plan.zone, name, marks, &call.cancel).await.map_err(self.fails("making the machine"))?;
+        self.client.make_machine(plan.zone, name, marks, call).await.map_err(self.fails("making the machine"))?;
         if !later.is_empty() {
-            self.client.set_marks(plan.zone, name, later, &call.cancel).await.map_err(self.fails("marking the machine"))?;
+            self.client.set_marks(plan.zone, name, later, call).await.map_err(self.fails("marking the machine"))?;
         }
         Ok(())
     }
 
-    /// PC-23: under a budget of its own, whatever happened to the call.
-    async fn clear_up(&self, plan: &Plan, name: &str, installation: &InstallationId) {
-        let own = CancellationToken::new();
+    /// PC-23: under a budget of its own, whatever happened to the call, but not when leadership was lost.
+    async fn clear_up(&self, plan: &Plan, name: &str, installation: &InstallationId, call: &Call) {
+        let mut own = Call { cancel: CancellationToken::new(), ..call.clone() };
+        if self.is(Mutation::ClearsUpFenced) {
+            own.fence = Fence::open();
+        }
         let work = async {
             if !matches!(self.find(plan.zone, name, &own).await, Ok(None)) {
                 return;
@@ -128,10 +132,10 @@ impl ReferenceBackend {
     }
 
     /// Whether a list that is at most a second old lacks the name, as a mutation would look it up.
-    async fn is_missing_in_stale_list(&self, zone: &'static str, name: &str, cancel: &CancellationToken) -> bool {
+    async fn is_missing_in_stale_list(&self, zone: &'static str, name: &str, call: &Call) -> bool {
         let fresh = self.memory().names.as_ref().is_some_and(|(at, _)| at.elapsed() < Duration::from_secs(1));
         if !fresh {
-            let page = self.client.page(zone, None, cancel).await.map(|(page, _)| page).unwrap_or_default();
+            let page = self.client.page(zone, None, call).await.map(|(page, _)| page).unwrap_or_default();
             self.memory().names = Some((Instant::now(), page.into_iter().map(|(name, _)| name).collect()));
         }
         self.memory().names.as_ref().is_some_and(|(_, names)| !names.contains(name))
@@ -141,20 +145,20 @@ impl ReferenceBackend {
         self.attempt.store(self.client.calls_so_far(), Ordering::Relaxed);
         let name = self.backend_name(&request.name);
         if self.is(Mutation::LooksBeforeItJudges) {
-            let _ = self.find(ZONES[0], &name, &call.cancel).await;
+            let _ = self.find(ZONES[0], &name, call).await;
         }
         let plan = self.plan(request)?;
-        let found = if self.is(Mutation::StaleNames) && self.is_missing_in_stale_list(plan.zone, &name, &call.cancel).await {
+        let found = if self.is(Mutation::StaleNames) && self.is_missing_in_stale_list(plan.zone, &name, call).await {
             None
         } else {
-            self.find(plan.zone, &name, &call.cancel).await?
+            self.find(plan.zone, &name, call).await?
         };
         if let Some(machine) = found {
             self.adopt(&plan, &name, &machine, request, call).await?;
         } else {
             let made = self.make(&plan, &name, request, call).await;
             if made.is_err() && !self.is(Mutation::KeepsWhatItMade) {
-                self.clear_up(&plan, &name, &request.installation).await;
+                self.clear_up(&plan, &name, &request.installation, call).await;
             }
             made?;
             self.memory().made.insert(name.clone(), Instant::now());

@@ -684,35 +684,6 @@ fn one_that_never_reports_an_address_is_replaced_once_then_latched_op_22() {
     assert!(world.now.since(latched) >= seconds(299), "an environment cause is tried again");
 }
 
-#[test]
-fn a_running_proxy_keeps_its_place_whatever_reads_say_op_28_pc_58() {
-    for (class, reason_then, wait) in [
-        (ErrorClass::Transient, "TransientError", 120),
-        (ErrorClass::QuotaExceeded, "QuotaExceeded", 300),
-        (ErrorClass::Permanent, "PermanentError", 300),
-    ] {
-        let mut world = World::ready();
-        world.pass(seconds(120));
-        assert_eq!(op(&world), Some(Op::Get));
-        world.fail(fault(class), false);
-        world.settle_writes();
-        assert_eq!((world.provisioned().0, reason(&world), world.phase()), ("True", reason_then, Phase::Ready));
-        assert!(world.availability.as_ref().is_some_and(|entry| entry.healthy));
-        let begin = world.now;
-        while op(&world).is_none() {
-            world.pass(seconds(1000));
-            world.settle_writes();
-        }
-        assert!(world.now.since(begin).as_secs().abs_diff(wait) <= 2, "{class:?}: {:?}", world.now.since(begin));
-        world.answer();
-        world.settle_writes();
-        assert_eq!(reason(&world), "Provisioned");
-    }
-    let mut world = World::ready();
-    world.set_provider(None);
-    assert_eq!((world.provisioned().0, reason(&world), world.phase()), ("True", "ProviderNotConfigured", Phase::Ready));
-}
-
 /// Has the running instance report no address at each of its next reads.
 fn hiccups(world: &mut World, reads: u32) {
     for _ in 0..reads {

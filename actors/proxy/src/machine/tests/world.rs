@@ -33,8 +33,13 @@ pub(super) enum Vm1 {
     Deleting,
 }
 
+/// A hand laid on the machine just before it hears of something, so that a rule of it is broken: a mutant.
+pub(super) type Breaks = fn(&mut Machine, Input) -> Input;
+
 #[derive(Debug, Clone)]
 pub(super) struct World {
+    /// What is wrong with the machine; nothing but where a test wants a mutant.
+    pub(super) breaks: Option<Breaks>,
     pub(super) now: Timestamp,
     pub(super) settings: Arc<Settings>,
     pub(super) machine: Machine,
@@ -129,6 +134,7 @@ impl World {
         let (machine, effects) =
             Machine::start(START, Arc::new(object.clone()), None, provider.clone(), installation(), Arc::clone(&settings), 7);
         let mut world = Self {
+            breaks: None,
             now: START,
             settings,
             machine,
@@ -156,6 +162,10 @@ impl World {
     }
 
     pub(super) fn input(&mut self, input: Input) {
+        let input = match self.breaks {
+            Some(breaks) => breaks(&mut self.machine, input),
+            None => input,
+        };
         let effects = self.machine.step(self.now, input);
         self.perform(effects);
     }

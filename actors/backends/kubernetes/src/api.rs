@@ -1,0 +1,410 @@
+//! The calls to the API server. Each request is one span `kubernetes.<call>` below the operation's and one line in the log
+//! (K8-18, K8-19); nothing else of this crate does either.
+//!
+//! What must stay true: the fence is checked right before each request, and one that closes while a request is on its way
+//! out (a connection is being made) stops it (SV-4); every request ends within its budget (K8-14), its caller's deadline,
+//! and at once when it is cancelled (PC-64).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use egress_kube::{ApiClient, ApiError};
+use egress_protocol::leadership::{Fence, Fenced};
+use egress_provider::Call;
+use http::Request;
+use http_body_util::{BodyExt, Limited};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DeleteParams, GetParams, ListParams, PostParams, Preconditions};
+use kube::core::{ObjectList, Status};
+use kube::{Client, Resource};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use tokio::time::Instant;
+use tracing::{Instrument, Span, field};
+
+use crate::config::Budgets;
+use crate::id::PodRef;
+use crate::marks;
+
+/// More than any page is.
+const ANSWER_LIMIT: usize = 64 * 1024 * 1024;
+/// Reading the credentials, which are files or the output of a command.
+const CREDENTIALS: Duration = Duration::from_secs(5);
+/// Who made the Pods, as the API server remembers it.
+const FIELD_MANAGER: &str = "egress-proxies-operator";
+
+/// The calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SeamCall {
+    CreatePod,
+    GetPod,
+    DeletePod,
+    ListPods,
+    Version,
+}
+
+impl SeamCall {
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::CreatePod => "create_pod",
+            Self::GetPod => "get_pod",
+            Self::DeletePod => "delete_pod",
+            Self::ListPods => "list_pods",
+            Self::Version => "version",
+        }
+    }
+
+    const fn verb(self) -> &'static str {
+        match self {
+            Self::CreatePod => "create",
+            Self::GetPod | Self::Version => "get",
+            Self::DeletePod => "delete",
+            Self::ListPods => "list",
+        }
+    }
+}
+
+/// What a request is about.
+#[derive(Debug, Clone, Copy, Default)]
+struct About<'a> {
+    namespace: Option<&'a str>,
+    name: Option<&'a str>,
+}
+
+impl<'a> From<&'a PodRef> for About<'a> {
+    fn from(at: &'a PodRef) -> Self {
+        Self { namespace: Some(&at.namespace), name: Some(&at.name) }
+    }
+}
+
+/// Why a call came to nothing.
+#[derive(Debug, Clone, thiserror::Error)]
+pub(crate) enum CallError {
+    /// The API server answered so.
+    #[error("{}", refusal(.status))]
+    Refused { status: Box<Status>, retry_after: Option<Duration> },
+    /// Something answered, and it was not the API server: a proxy, a load balancer, its overload protection.
+    #[error("HTTP {code} without an API status")]
+    NoStatus { code: u16, retry_after: Option<Duration> },
+    /// An answer that cannot be read.
+    #[error("the API server's answer cannot be read: {0}")]
+    Garbled(String),
+    /// No answer.
+    #[error(transparent)]
+    Unanswered(#[from] ApiError),
+    /// Not within its budget.
+    #[error("the API server did not answer within {0:?}")]
+    OutOfBudget(Duration),
+    /// The caller gave up.
+    #[error("the call was cancelled")]
+    Cancelled,
+    /// The caller's deadline passed.
+    #[error("the call's deadline passed")]
+    Deadline,
+    /// Leadership does not hold.
+    #[error(transparent)]
+    Fenced(#[from] Fenced),
+}
+
+fn refusal(status: &Status) -> String {
+    let message = if status.message.is_empty() { &status.reason } else { &status.message };
+    format!("{message} ({})", status.code)
+}
+
+impl CallError {
+    /// The API server's own answer.
+    pub(crate) fn status(&self) -> Option<&Status> {
+        match self {
+            Self::Refused { status, .. } => Some(status),
+            Self::Unanswered(error) => error.status(),
+            Self::NoStatus { .. } | Self::Garbled(_) | Self::OutOfBudget(_) | Self::Cancelled | Self::Deadline | Self::Fenced(_) => None,
+        }
+    }
+
+    /// What it asks to be waited.
+    pub(crate) fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Refused { retry_after, .. } | Self::NoStatus { retry_after, .. } => *retry_after,
+            Self::Garbled(_) | Self::Unanswered(_) | Self::OutOfBudget(_) | Self::Cancelled | Self::Deadline | Self::Fenced(_) => None,
+        }
+    }
+}
+
+/// An answer as it came.
+struct Answer {
+    code: u16,
+    retry_after: Option<Duration>,
+    body: Bytes,
+}
+
+impl Answer {
+    /// The API server's word for it, if it is one. Where it runs out of time itself it leaves `kind` away.
+    fn status(&self) -> Option<Box<Status>> {
+        #[derive(Deserialize)]
+        struct Shape {
+            kind: Option<String>,
+        }
+        let shape: Shape = serde_json::from_slice(&self.body).ok()?;
+        let mut status: Status = serde_json::from_slice(&self.body).ok()?;
+        let told = shape.kind.map_or(status.is_failure(), |kind| kind == "Status");
+        status.code = self.code;
+        told.then(|| Box::new(status))
+    }
+
+    fn refused(&self) -> Option<CallError> {
+        if (200..300).contains(&self.code) {
+            return None;
+        }
+        Some(match self.status() {
+            Some(status) => {
+                let told = status.details.as_ref().map(|details| u64::from(details.retry_after_seconds)).filter(|seconds| *seconds > 0);
+                CallError::Refused { retry_after: self.retry_after.or(told.map(Duration::from_secs)), status }
+            }
+            None => CallError::NoStatus { code: self.code, retry_after: self.retry_after },
+        })
+    }
+
+    fn read<T: DeserializeOwned>(&self) -> Result<T, CallError> {
+        // Where it stops making sense, without what stands there.
+        let unreadable = |error: serde_json::Error| CallError::Garbled(format!("line {} column {}", error.line(), error.column()));
+        serde_json::from_slice(&self.body).map_err(unreadable)
+    }
+}
+
+/// The API server, as one entry sees it.
+pub(crate) struct Api {
+    entry: Arc<str>,
+    client: ApiClient,
+    pub(crate) budgets: Budgets,
+}
+
+impl Api {
+    pub(crate) const fn new(entry: Arc<str>, client: ApiClient, budgets: Budgets) -> Self {
+        Self { entry, client, budgets }
+    }
+
+    /// The API server's URL, without user info; `None` while nobody knows it.
+    pub(crate) async fn server(&self) -> Option<String> {
+        let link = self.client.link().await.ok()?;
+        let url = link.server.trim_end_matches('/');
+        let (scheme, rest) = url.split_once("://").unwrap_or(("https", url));
+        let host = rest.split_once('@').map_or(rest, |(_, host)| host);
+        Some(format!("{scheme}://{host}"))
+    }
+
+    pub(crate) async fn create_pod(&self, at: &PodRef, pod: &Pod, call: &Call) -> Result<(), CallError> {
+        let body = serde_json::to_vec(pod).map_err(|error| CallError::Garbled(error.to_string()))?;
+        tracing::trace!(provider = %self.entry, namespace = at.namespace, name = at.name, pod = shown(pod), "Pod to create");
+        let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+        let request = pods(Some(&at.namespace)).create(&params, body);
+        self.ask(SeamCall::CreatePod, at.into(), request, self.budgets.request, call).await.map(drop)
+    }
+
+    pub(crate) async fn get_pod(&self, at: &PodRef, call: &Call) -> Result<Pod, CallError> {
+        let request = pods(Some(&at.namespace)).get(&at.name, &GetParams::default());
+        let pod = self.ask(SeamCall::GetPod, at.into(), request, self.budgets.request, call).await?.read()?;
+        tracing::trace!(provider = %self.entry, namespace = at.namespace, name = at.name, pod = shown(&pod), "Pod read");
+        Ok(pod)
+    }
+
+    /// Only the Pod with that UID, never a namesake.
+    pub(crate) async fn delete_pod(&self, at: &PodRef, uid: &str, call: &Call) -> Result<(), CallError> {
+        let preconditions = Some(Preconditions { uid: Some(uid.to_owned()), resource_version: None });
+        let request = pods(Some(&at.namespace)).delete(&at.name, &DeleteParams { preconditions, ..DeleteParams::default() });
+        self.ask(SeamCall::DeletePod, at.into(), request, self.budgets.request, call).await.map(drop)
+    }
+
+    /// One page of all Pods with the managed mark.
+    pub(crate) async fn list_pods(
+        &self,
+        namespace: Option<&str>,
+        limit: u32,
+        token: Option<&str>,
+        call: &Call,
+    ) -> Result<ObjectList<Pod>, CallError> {
+        let mut params = ListParams::default().labels(marks::SELECTOR).limit(limit);
+        params.continue_token = token.map(str::to_owned);
+        let about = About { namespace, name: None };
+        self.ask(SeamCall::ListPods, about, pods(namespace).list(&params), self.budgets.list_page, call).await?.read()
+    }
+
+    /// The server's version.
+    pub(crate) async fn version(&self, call: &Call) -> Result<String, CallError> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Info {
+            git_version: String,
+        }
+        let request = Request::get("/version").body(Vec::new()).map_err(kube::core::request::Error::BuildRequest);
+        let info: Info = self.ask(SeamCall::Version, About::default(), request, self.budgets.version, call).await?.read()?;
+        Ok(info.git_version)
+    }
+
+    /// Asks, and once more with the credentials read again if they were refused.
+    async fn ask(
+        &self,
+        what: SeamCall,
+        about: About<'_>,
+        request: Result<Request<Vec<u8>>, kube::core::request::Error>,
+        budget: Duration,
+        call: &Call,
+    ) -> Result<Answer, CallError> {
+        let request = &request.map_err(|error| CallError::Garbled(error.to_string()))?;
+        let attempt = |client: Client| async move {
+            let answer = self.attempt(what, about, client, request, budget, call).await;
+            match answer {
+                Ok(answer) if answer.code == 401 => {
+                    Err(kube::Error::Api(answer.status().unwrap_or_else(|| Status::failure("", "Unauthorized").with_code(401).boxed())))
+                }
+                ended => Ok(ended),
+            }
+        };
+        // An attempt watches caller and budget itself; what is left to watch here is the reading of credentials.
+        let longest = budget * 2 + CREDENTIALS;
+        let answer = tokio::select! {
+            biased;
+            ended = self.client.call(longest, attempt) => match ended {
+                Ok(ended) => ended?,
+                Err(ApiError::Status(status)) => return Err(CallError::Refused { status, retry_after: None }),
+                Err(error) => return Err(error.into()),
+            },
+            () = call.cancel.cancelled() => return Err(CallError::Cancelled),
+            () = tokio::time::sleep_until(call.deadline) => return Err(CallError::Deadline),
+        };
+        answer.refused().map_or(Ok(answer), Err)
+    }
+
+    /// One request.
+    async fn attempt(
+        &self,
+        what: SeamCall,
+        about: About<'_>,
+        client: Client,
+        request: &Request<Vec<u8>>,
+        budget: Duration,
+        call: &Call,
+    ) -> Result<Answer, CallError> {
+        call.fence.check()?;
+        let span = span(what, about);
+        let started = Instant::now();
+        let answer = async {
+            // In this order, so that a process that was frozen while it connected sends nothing when it wakes.
+            tokio::select! {
+                biased;
+                () = closed(&call.fence) => Err(Fenced.into()),
+                () = call.cancel.cancelled() => Err(CallError::Cancelled),
+                () = tokio::time::sleep_until(call.deadline) => Err(CallError::Deadline),
+                () = tokio::time::sleep(budget) => Err(CallError::OutOfBudget(budget)),
+                answer = send(&client, request.clone()) => answer,
+            }
+        }
+        .instrument(span.clone())
+        .await;
+        self.ended(what, about, &span, started, &answer);
+        answer
+    }
+
+    fn ended(&self, what: SeamCall, about: About<'_>, span: &Span, started: Instant, answer: &Result<Answer, CallError>) {
+        let code = answer.as_ref().map_or(None, |answer| Some(answer.code));
+        let error = match answer {
+            Ok(answer) => answer.refused().map(|error| error.to_string()),
+            Err(error) => Some(error.to_string()),
+        };
+        if let Some(code) = code {
+            span.record("status", code);
+        }
+        // That something is not there is an answer as good as any.
+        if error.is_some() && code != Some(404) {
+            span.record("otel.status_code", "ERROR");
+        }
+        let say = || {
+            tracing::debug!(
+                provider = %self.entry,
+                call = what.as_str(),
+                namespace = about.namespace,
+                name = about.name,
+                duration = started.elapsed().as_secs_f64(),
+                httpStatus = code,
+                error,
+                "kubernetes call"
+            );
+        };
+        // Without a span of its own the line belongs to the operation's.
+        if span.is_none() { say() } else { span.in_scope(say) }
+    }
+}
+
+fn pods(namespace: Option<&str>) -> kube::core::Request {
+    kube::core::Request::new(Pod::url_path(&(), namespace))
+}
+
+async fn send(client: &Client, request: Request<Vec<u8>>) -> Result<Answer, CallError> {
+    let unanswered = |error: kube::Error| CallError::from(ApiError::from(error));
+    let response = client.send(request.map(Into::into)).await.map_err(unanswered)?;
+    let code = response.status().as_u16();
+    let seconds = response.headers().get(http::header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
+    let retry_after = seconds.map(Duration::from_secs);
+    let body = Limited::new(response.into_body(), ANSWER_LIMIT).collect().await;
+    let body = body.map_err(|error| CallError::Unanswered(ApiError::Transport(format!("the answer broke off: {error}"))))?.to_bytes();
+    Ok(Answer { code, retry_after, body })
+}
+
+/// Ends when leadership does.
+async fn closed(fence: &Fence) {
+    while fence.holds() {
+        match fence.remaining() {
+            // At least a little, so that the instant itself is not waited for in a circle.
+            Some(left) => tokio::time::sleep(left.max(Duration::from_millis(1))).await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// Only below a span: what nobody asked for begins no trace (K8-19). The name of a span is part of its type.
+fn span(what: SeamCall, about: About<'_>) -> Span {
+    macro_rules! kubernetes_span {
+        ($name:literal) => {
+            tracing::info_span!(
+                target: "otel",
+                $name,
+                otel.kind = "client",
+                otel.status_code = field::Empty,
+                verb = what.verb(),
+                namespace = about.namespace,
+                name = about.name,
+                status = field::Empty,
+            )
+        };
+    }
+    if Span::current().is_none() {
+        return Span::none();
+    }
+    match what {
+        SeamCall::CreatePod => kubernetes_span!("kubernetes.create_pod"),
+        SeamCall::GetPod => kubernetes_span!("kubernetes.get_pod"),
+        SeamCall::DeletePod => kubernetes_span!("kubernetes.delete_pod"),
+        SeamCall::ListPods => kubernetes_span!("kubernetes.list_pods"),
+        SeamCall::Version => kubernetes_span!("kubernetes.version"),
+    }
+}
+
+/// A Pod without what may be secret in it: others add containers and variables to our Pods (K8-18).
+fn shown(pod: &Pod) -> String {
+    if !tracing::enabled!(tracing::Level::TRACE) {
+        return String::new();
+    }
+    let mut pod = pod.clone();
+    pod.metadata.managed_fields = None;
+    if let Some(spec) = &mut pod.spec {
+        for container in spec.init_containers.iter_mut().flatten().chain(&mut spec.containers) {
+            for variable in container.env.iter_mut().flatten() {
+                variable.value = None;
+            }
+        }
+    }
+    serde_json::to_string(&pod).unwrap_or_default()
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,90 @@
+//! What the composition root fills in from the providers file (K8 §1) and from the process.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use egress_protocol::InstallationId;
+use ipnet::IpNet;
+
+/// One entry of type `kubernetes`, validated.
+#[derive(Debug, Clone, PartialEq)]
+pub struct KubernetesConfig {
+    /// The configured name.
+    pub entry: Arc<str>,
+    /// Whose instances are ours (PC-43).
+    pub installation: InstallationId,
+    /// `image`.
+    pub image: String,
+    /// `cloudInitPolicy`.
+    pub cloud_init: CloudInit,
+    /// `resources.requests`, by resource.
+    pub requests: BTreeMap<String, String>,
+    /// `resources.limits`, by resource.
+    pub limits: BTreeMap<String, String>,
+    /// `maxFileDescriptors`.
+    pub max_file_descriptors: u32,
+    /// `allowedClients`; empty stands for all.
+    pub allowed_clients: Vec<IpNet>,
+    /// `allowedDestinations`.
+    pub allowed_destinations: Vec<IpNet>,
+    /// `imagePullSecrets`.
+    pub image_pull_secrets: Vec<String>,
+    /// Whether the Proxies are objects of the API server that the Pods are made at. Only then a Pod names its Proxy as its
+    /// owner: an owner that the cluster does not know would have its collector delete the Pod at once (K8-7).
+    pub owned: bool,
+    /// The only namespace that is listed and checked (OP-25); `None`: all.
+    pub namespace: Option<Arc<str>>,
+    /// How long calls may take, and how much one page holds.
+    pub budgets: Budgets,
+}
+
+impl KubernetesConfig {
+    /// The defaults of K8 §1, for Proxies of the same API server.
+    pub fn new(entry: impl Into<Arc<str>>, installation: InstallationId) -> Self {
+        let of = |pairs: &[(&str, &str)]| pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        Self {
+            entry: entry.into(),
+            installation,
+            image: "ubuntu/squid:6.6-24.04_edge".to_owned(),
+            cloud_init: CloudInit::Ignore,
+            requests: of(&[("cpu", "50m"), ("memory", "64Mi")]),
+            limits: of(&[("memory", "256Mi")]),
+            max_file_descriptors: 16_384,
+            allowed_clients: Vec::new(),
+            allowed_destinations: Vec::new(),
+            image_pull_secrets: Vec::new(),
+            owned: true,
+            namespace: None,
+            budgets: Budgets::default(),
+        }
+    }
+}
+
+/// What happens to a Proxy's cloud-init, which a Pod has no use for (K8-3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CloudInit {
+    /// It is not used; each create that has any warns.
+    Ignore,
+    /// A Proxy that has any is refused.
+    Reject,
+}
+
+/// K8-14, in one place so that tests can shrink them (PC-65). Connecting has 5 s, in the client ([`egress_kube::CONNECT`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Budgets {
+    /// Of one request, the second try after a refused token included.
+    pub request: Duration,
+    /// Of one page of a list.
+    pub list_page: Duration,
+    /// Of the server's version in a check, which is for show.
+    pub version: Duration,
+    /// Pods on one page.
+    pub page_size: u32,
+}
+
+impl Default for Budgets {
+    fn default() -> Self {
+        Self { request: Duration::from_secs(15), list_page: Duration::from_secs(30), version: Duration::from_secs(2), page_size: 500 }
+    }
+}

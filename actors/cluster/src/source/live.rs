@@ -1,0 +1,57 @@
+//! The UIDs of all objects, read from the API now and from no cache (OG-3).
+//!
+//! What must stay true: a set that is handed out is complete: every page was read, by somebody who may read them all. With
+//! one namespace in scope that is what "all" means; who collects by it must know (OP-25).
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use egress_kube::{ApiClient, ApiError, LIST_PAGE, Request};
+use egress_protocol::source::LiveSet;
+use egress_protocol::{Clock, Uid};
+use serde::Deserialize;
+
+use crate::paths::PROXIES;
+
+/// Metadata is small.
+const PAGE: &str = "500";
+
+#[derive(Deserialize)]
+struct Page {
+    metadata: PageMeta,
+    items: Vec<Item>,
+}
+
+#[derive(Deserialize)]
+struct PageMeta {
+    #[serde(default, rename = "continue")]
+    next: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Item {
+    metadata: ItemMeta,
+}
+
+#[derive(Deserialize)]
+struct ItemMeta {
+    uid: String,
+}
+
+/// Without a resource version the answer is what the store holds, not what some cache does.
+pub(crate) async fn read(client: &ApiClient, path: &str, clock: &Clock) -> Result<LiveSet, ApiError> {
+    let as_of = clock.now();
+    let (mut uids, mut next) = (HashSet::new(), None::<String>);
+    loop {
+        let mut query = vec![("limit", PAGE)];
+        query.extend(next.as_deref().map(|next| ("continue", next)));
+        let answer = client.send(LIST_PAGE, || Ok(()), &Request::list_metadata(PROXIES, path, &query)).await?;
+        let page: Page = serde_json::from_str(&answer)
+            .map_err(|error| ApiError::Transport(format!("the list cannot be read: {:?} at {}", error.classify(), error.column())))?;
+        uids.extend(page.items.into_iter().map(|item| Uid::new(item.metadata.uid)));
+        next = page.metadata.next.filter(|next| !next.is_empty());
+        if next.is_none() {
+            return Ok(LiveSet { uids: Arc::new(uids), complete: true, as_of });
+        }
+    }
+}

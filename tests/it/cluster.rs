@@ -1,0 +1,9 @@
+//! Against a real control plane (`tests/bed`): what the API server says of our kinds, and the operator in a cluster.
+
+mod kinds;
+mod lifecycle;
+mod moments;
+mod pods;
+mod replicas;
+mod rights;
+mod weather;
