@@ -162,7 +162,8 @@ impl Replica {
         let (lifecycle, standing) = (Lifecycle::default(), StandingCell::new(standing));
         lifecycle.set_started();
         let moment = Duration::from_millis(400);
-        let patience = Patience { connect: moment, answer: Duration::from_secs(3), part: moment, farewell: moment / 2 };
+        let patience =
+            Patience { connect: moment, grant: moment * 6, answer: moment * 3, list: moment, part: moment, farewell: moment / 2 };
         let api = Discovery::new(&system, tokens.clone(), lifecycle.clone(), standing.clone(), moment, 1000).with_patience(patience);
         let health = Health::new(&system, lifecycle.clone(), InstallationId::new("test"), standing.clone(), false);
         let router = api.routes().merge(health::routes(health, tokens));
