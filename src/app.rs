@@ -173,7 +173,8 @@ impl App {
         let objects = records.len().max(demo.as_ref().map_or(1, |demo| demo.proxies.len()));
         open_files::raise(files_needed(common, objects));
 
-        let (http, addresses) = serve(common, demo, &system, &lifecycle, &installation, StandingCell::new(Standing::Alone), None)?;
+        let front = Front { standing: StandingCell::new(Standing::Alone), metrics_tls: None };
+        let (http, addresses) = serve(common, demo, &system, &lifecycle, &installation, front)?;
         let leader = LeaderArgs {
             providers,
             leases: book_settings(common),
@@ -184,7 +185,7 @@ impl App {
             health: None,
             monitor: monitor(common, Fence::open()),
         };
-        let rest = Rest::Standalone { source: ManifestsArgs::new(state.clone(), folders), leader };
+        let rest = Rest::Standalone { source: ManifestsArgs::new(state.clone(), folders), leader: Box::new(leader) };
         let args = RootArgs { http, rest };
         start_tree(system, lifecycle, args, addresses, installation, Some(state.path().to_owned())).await
     }
@@ -313,6 +314,13 @@ fn files_needed(settings: &CommonSettings, objects: usize) -> u64 {
     u64::try_from(all).unwrap_or(u64::MAX)
 }
 
+/// What the listeners of a cluster have beside those of `standalone`.
+struct Front {
+    standing: StandingCell,
+    /// `--metrics-secure`.
+    metrics_tls: Option<Tls>,
+}
+
 /// Binds every listener and lays out what each serves. All addresses that cannot be had are told at once.
 fn serve(
     settings: &CommonSettings,
@@ -320,8 +328,7 @@ fn serve(
     system: &System,
     lifecycle: &Lifecycle,
     installation: &InstallationId,
-    standing: StandingCell,
-    metrics_tls: Option<Tls>,
+    front: Front,
 ) -> Result<(HttpArgs, Addresses), StartError> {
     let (tokens, token_file) = match &settings.tokens {
         TokenSource::Open => (Tokens::open(), None),
@@ -360,6 +367,7 @@ fn serve(
         demonstration: at(&demonstration),
     };
 
+    let Front { standing, metrics_tls } = front;
     let health = Health::new(system, lifecycle.clone(), installation.clone(), standing.clone(), false);
     let limits = Limits { connections: connections(settings), ..Limits::default() };
     let small = Limits { connections: CONNECTIONS, ..Limits::default() };

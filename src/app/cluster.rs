@@ -20,7 +20,7 @@ use egress_sweeper::SweeperArgs;
 
 use super::leader::{self, LeaderArgs};
 use super::root::{Branch, Rest, RootArgs};
-use super::{App, Ports, Running, STOP_GRACE, StartError, providers};
+use super::{App, Front, Ports, Running, STOP_GRACE, StartError, providers};
 use crate::http::certificate;
 use crate::http::tls::Tls;
 use crate::lifecycle::Lifecycle;
@@ -68,7 +68,8 @@ impl App {
 
         let names = || certificate::names(&settings.instance, settings.pod_ip);
         let tls = settings.metrics_secure.then(|| Tls::new(names(), system.now())).transpose().map_err(StartError::settings)?;
-        let (http, addresses) = super::serve(common, None, &system, &lifecycle, &installation, standing.clone(), tls)?;
+        let front = Front { standing: standing.clone(), metrics_tls: tls };
+        let (http, addresses) = super::serve(common, None, &system, &lifecycle, &installation, front)?;
         let leader = LeaderArgs {
             providers,
             leases: super::book_settings(common),
@@ -83,7 +84,7 @@ impl App {
         let scope = settings.namespace.clone().map_or(Scope::All, Scope::Namespace);
         let source = SourceArgs::new(ApiClient::new(access.clone()), scope, fence.clone(), settings.instance.as_str());
         let branch = match settings.election {
-            None => Branch::Own(leader),
+            None => Branch::Own(Box::new(leader)),
             Some(election) => {
                 let address = reached_at(addresses.discovery, settings.pod_ip);
                 if address.is_none() {

@@ -2,7 +2,9 @@
 
 mod kinds;
 mod lifecycle;
+mod metrics;
 mod moments;
+mod orphans;
 mod pods;
 mod replicas;
 mod rights;

@@ -13,6 +13,7 @@
 
 mod architecture;
 mod bad_input;
+mod callers;
 mod cluster;
 mod crash;
 mod demo;
@@ -21,7 +22,6 @@ mod guard;
 mod leases;
 mod lifecycle;
 mod live;
-mod metrics_secure;
 mod scale;
 mod secrets;
 mod supervision;
