@@ -22,6 +22,8 @@ mod guard;
 mod leases;
 mod lifecycle;
 mod live;
+mod metrics_secure;
+mod node;
 mod scale;
 mod secrets;
 mod supervision;
