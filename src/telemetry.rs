@@ -11,7 +11,7 @@ use std::time::Duration;
 use egress_config::TelemetrySettings;
 use opentelemetry::Context;
 use opentelemetry::trace::{TraceContextExt, TracerProvider};
-use opentelemetry_otlp::SpanExporter as OtlpExporter;
+use opentelemetry_otlp::{ExporterBuildError, SpanExporter as OtlpExporter};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::{OTelSdkError, OTelSdkResult};
 use opentelemetry_sdk::trace::{SdkTracerProvider, SpanData, SpanExporter};
@@ -25,6 +25,27 @@ pub const FLUSH: Duration = Duration::from_secs(2);
 /// The name of the service unless a variable says otherwise, and of the tracer.
 const SERVICE: &str = "egress-proxies-operator";
 
+/// Why spans are not exported, without secrets.
+#[derive(Debug, thiserror::Error)]
+pub enum TelemetryError {
+    /// A variable is at fault, which the text names: exit 2 (OP-4). Most such faults are found when the settings are read.
+    #[error("{0}")]
+    Settings(String),
+    /// The exporter cannot be had on this machine, which is no reason not to work.
+    #[error("{0}")]
+    Exporter(String),
+}
+
+impl From<ExporterBuildError> for TelemetryError {
+    fn from(error: ExporterBuildError) -> Self {
+        let text = redacted(&error.to_string());
+        match error {
+            ExporterBuildError::InvalidConfiguration(_) => Self::Settings(text),
+            ExporterBuildError::InternalFailure(_) => Self::Exporter(text),
+        }
+    }
+}
+
 /// The exporter of spans.
 #[derive(Debug)]
 pub struct Telemetry {
@@ -32,14 +53,14 @@ pub struct Telemetry {
 }
 
 impl Telemetry {
-    /// Starts what the variables ask for; `None`: they ask for nothing. The error says which variable is at fault.
-    pub fn start(settings: &TelemetrySettings) -> Result<Option<Self>, String> {
+    /// Starts what the variables ask for; `None`: they ask for nothing.
+    pub fn start(settings: &TelemetrySettings) -> Result<Option<Self>, TelemetryError> {
         if !settings.export {
             return Ok(None);
         }
         // The exporter's client takes the process's provider of cryptography.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let exporter = OtlpExporter::builder().with_http().build().map_err(|error| redacted(&error.to_string()))?;
+        let exporter = OtlpExporter::builder().with_http().build()?;
         let mut resource = Resource::builder();
         if !settings.service_named {
             resource = resource.with_service_name(SERVICE);

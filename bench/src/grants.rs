@@ -19,22 +19,23 @@ use crate::table::{Table, thousands};
 use crate::{Outcome, Role, load, progress};
 
 /// Leases of this time to live are granted; a slice is as long.
-const TTL: &str = "1s";
+pub(crate) const TTL: &str = "1s";
 /// Until a server has expired what the last slice left.
-const SETTLE: Duration = Duration::from_millis(1300);
+pub(crate) const SETTLE: Duration = Duration::from_millis(1300);
 const PLACES: u32 = 400_000;
 /// Seconds of load before the first slice: selectors have their index, proxies were granted before, and ended leases are
 /// remembered.
-const WARM_UP: u32 = 8;
+pub(crate) const WARM_UP: u32 = 8;
 
+/// A child with the discovery API, or with what it is compared with.
 #[derive(Debug)]
-struct Server {
-    helper: Helper,
-    address: SocketAddr,
+pub(crate) struct Server {
+    pub(crate) helper: Helper,
+    pub(crate) address: SocketAddr,
 }
 
 impl Server {
-    fn start(role: &Role) -> Outcome<Self> {
+    pub(crate) fn start(role: &Role) -> Outcome<Self> {
         let (helper, ready) = Helper::start(role)?;
         Ok(Self { helper, address: ready.parse()? })
     }
@@ -46,10 +47,14 @@ impl Server {
 
 /// Scripts for wrk, in a folder that ends with this value.
 #[derive(Debug)]
-struct Scripts(TempDir);
+pub(crate) struct Scripts(TempDir);
 
 impl Scripts {
-    fn add(&self, name: &str, script: &str) -> Outcome<PathBuf> {
+    pub(crate) fn new() -> Outcome<Self> {
+        Ok(Self(tempfile::tempdir()?))
+    }
+
+    pub(crate) fn add(&self, name: &str, script: &str) -> Outcome<PathBuf> {
         let path = self.0.path().join(format!("{name}.lua"));
         std::fs::write(&path, script)?;
         Ok(path)
@@ -57,7 +62,7 @@ impl Scripts {
 }
 
 pub(crate) fn run(rounds: u32) -> Outcome<Vec<Table>> {
-    let scripts = Scripts(tempfile::tempdir()?);
+    let scripts = Scripts::new()?;
     Ok(vec![against_bare(rounds, &scripts)?, between_fleets(rounds, &scripts)?, while_leases_expire(rounds, &scripts)?])
 }
 

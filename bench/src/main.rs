@@ -1,7 +1,7 @@
-//! Benchmarks of issue 3 as ratios in one run; how and what: docs/performance.md.
+//! Benchmarks as ratios in one run; how and what: docs/performance.md.
 //!
 //! - [`rounds`]: slices in turn, a ratio per round, the median; [`process`]: what a process costs; [`load`]: wrk
-//! - [`grants`], [`book`], [`probes`], [`memory`], [`actors`]: one benchmark each; [`fleet`]: what leases are granted from
+//! - [`grants`], [`book`], [`probes`], [`memory`], [`actors`], [`neighbours`]: one benchmark each; [`fleet`]: what leases are granted from
 //! - [`table`], [`page`]: what is printed, and written into docs/performance.md
 //!
 //! A benchmark that needs servers starts this same program again in a [`Role`]; each ends when its stdin does, so that
@@ -13,6 +13,7 @@ mod fleet;
 mod grants;
 mod load;
 mod memory;
+mod neighbours;
 mod page;
 mod probes;
 mod process;
@@ -44,6 +45,8 @@ enum What {
     Memory,
     /// Calls and casts through one actor
     Actors,
+    /// Creates and grants beside a provider whose every call hangs
+    Neighbours,
     /// Also rewrite the tables of docs/performance.md
     Write,
 }
@@ -73,6 +76,8 @@ enum Role {
     Target,
     /// Probes on command.
     Prober(probes::client::Settings),
+    /// Leases beside providers, one of which hangs or is not there; creates on command.
+    Neighbours(bool),
 }
 
 fn main() -> ExitCode {
@@ -96,6 +101,7 @@ fn play(role: &str) -> Outcome<()> {
         Role::Bare(stack) => grants::bare::run(stack),
         Role::Target => probes::target::run(),
         Role::Prober(settings) => probes::client::run(&settings),
+        Role::Neighbours(hangs) => neighbours::serve(hangs),
     }
 }
 
@@ -103,11 +109,11 @@ fn measure(options: &Options) -> Outcome<()> {
     let write = options.what.contains(&What::Write);
     let mut wanted: Vec<What> = options.what.iter().copied().filter(|what| *what != What::Write).collect();
     if wanted.is_empty() || wanted.contains(&What::All) {
-        wanted = vec![What::Grants, What::Book, What::Probes, What::Memory, What::Actors];
+        wanted = vec![What::Grants, What::Book, What::Probes, What::Memory, What::Actors, What::Neighbours];
     }
     wanted.sort_unstable();
     wanted.dedup();
-    if wanted.contains(&What::Grants) {
+    if wanted.contains(&What::Grants) || wanted.contains(&What::Neighbours) {
         load::is_installed()?;
     }
     for what in wanted {
@@ -117,6 +123,7 @@ fn measure(options: &Options) -> Outcome<()> {
             What::Probes => probes::run(options.rounds)?,
             What::Memory => memory::run()?,
             What::Actors => actors::run(options.rounds)?,
+            What::Neighbours => neighbours::run(options.rounds)?,
             What::All | What::Write => Vec::new(),
         };
         for table in tables {

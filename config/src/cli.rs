@@ -3,7 +3,7 @@
 //! What must stay true: every flag `--some-flag` is also the variable `EPO_SOME_FLAG`, and the flag wins; every fault of
 //! the settings is told at once and names the flag or the variable it came by, the value, the rule and a way out;
 //! nothing is started from settings that have a fault. A variable that is empty counts as not set, but for
-//! `DISCOVERY_TOKEN`: an API must not be opened by an empty text.
+//! `DISCOVERY_TOKEN`: an API must not be opened by an empty text. The `OTEL_*` variables are judged with the rest.
 
 mod check;
 mod common;
@@ -98,13 +98,13 @@ pub fn parse(args: impl IntoIterator<Item = OsString>, variable: impl Fn(&str) -
     let token = variable(TOKEN_VARIABLE);
     match raw.command {
         raw::Command::Run(raw) => {
-            let mut settings = run::read(*raw, token, &given.variables).map_err(Stop::usage)?;
-            settings.common.telemetry = telemetry::read(&variable);
+            let (mut settings, telemetry) = both(run::read(*raw, token, &given.variables), telemetry::read(&variable))?;
+            settings.common.telemetry = telemetry;
             Ok(Command::Run(Box::new(settings)))
         }
         raw::Command::Standalone(raw) => {
-            let mut settings = standalone::read(*raw, token, &given.variables).map_err(Stop::usage)?;
-            settings.common.telemetry = telemetry::read(&variable);
+            let (mut settings, telemetry) = both(standalone::read(*raw, token, &given.variables), telemetry::read(&variable))?;
+            settings.common.telemetry = telemetry;
             Ok(Command::Standalone(Box::new(settings)))
         }
         raw::Command::Crds => Ok(Command::Crds),
@@ -115,6 +115,14 @@ pub fn parse(args: impl IntoIterator<Item = OsString>, variable: impl Fn(&str) -
         raw::Command::Validate { files } => Ok(Command::Validate { files }),
         raw::Command::Get(raw) => Ok(Command::Get(get::read(raw, token, &given.variables).map_err(Stop::usage)?)),
         raw::Command::Version => Ok(Command::Version),
+    }
+}
+
+/// The faults of either are told together.
+fn both<A, B>(one: Result<A, String>, other: Result<B, String>) -> Result<(A, B), Stop> {
+    match (one, other) {
+        (Ok(one), Ok(other)) => Ok((one, other)),
+        (one, other) => Err(Stop::usage(one.err().unwrap_or_default() + &other.err().unwrap_or_default())),
     }
 }
 

@@ -13,7 +13,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::{App, Ports, Running};
 use crate::demo::{self, Auth};
-use crate::telemetry::Telemetry;
+use crate::telemetry::{Telemetry, TelemetryError};
 use crate::{logging, version};
 
 /// How long the lines to paste wait for the pool.
@@ -59,8 +59,10 @@ pub fn run(way: Way) -> u8 {
     for warning in &settings.telemetry.warnings {
         tracing::warn!(warning, "WARNING: spans");
     }
-    if let Err(error) = &telemetry {
-        tracing::warn!(error, "WARNING: spans are not exported");
+    match &telemetry {
+        Ok(_) => {}
+        Err(TelemetryError::Settings(reason)) => return complain(2, reason),
+        Err(TelemetryError::Exporter(error)) => tracing::warn!(error, "WARNING: spans are not exported"),
     }
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("egress").build() {
         Ok(runtime) => runtime,

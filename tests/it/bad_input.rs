@@ -464,6 +464,7 @@ async fn drip(address: &str) -> Duration {
 /// OP-4, OP-27: exit 2, the flag or variable named, and nothing started.
 #[test]
 fn every_kind_of_bad_setting_is_exit_2_and_names_the_flag_or_variable_op_4() {
+    const COLLECTOR: (&str, &str) = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318");
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
     write("providers.yaml", "providers: [{name: lab, type: unheard-of}]\n");
@@ -524,6 +525,13 @@ fn every_kind_of_bad_setting_is_exit_2_and_names_the_flag_or_variable_op_4() {
         (&[], &[("EPO_LOG_LEVEL", "loud")], "EPO_LOG_LEVEL"),
         (&[], &[("EPO_EGRESS_ALLOW", "10.0.0.0/8,300.1.1.1")], "EPO_EGRESS_ALLOW"),
         (&[], &[("EPO_DISCOVERY_BIND_ADDRESS", "nowhere")], "EPO_DISCOVERY_BIND_ADDRESS"),
+        (&[], &[("OTEL_EXPORTER_OTLP_ENDPOINT", "u:p4ssw0rd@collector:4318")], "OTEL_EXPORTER_OTLP_ENDPOINT"),
+        (&[], &[COLLECTOR, ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "grpc://collector:4317")], "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"),
+        (&[], &[COLLECTOR, ("OTEL_EXPORTER_OTLP_PROTOCOL", "http")], "OTEL_EXPORTER_OTLP_PROTOCOL"),
+        (&[], &[COLLECTOR, ("OTEL_EXPORTER_OTLP_HEADERS", "authorization: Bearer p4ssw0rd")], "OTEL_EXPORTER_OTLP_HEADERS"),
+        (&[], &[COLLECTOR, ("OTEL_EXPORTER_OTLP_TIMEOUT", "10s")], "OTEL_EXPORTER_OTLP_TIMEOUT"),
+        (&[], &[COLLECTOR, ("OTEL_BSP_SCHEDULE_DELAY", "5s")], "OTEL_BSP_SCHEDULE_DELAY"),
+        (&[], &[COLLECTOR, ("OTEL_TRACES_SAMPLER", "traceidratio"), ("OTEL_TRACES_SAMPLER_ARG", "10%")], "OTEL_TRACES_SAMPLER_ARG"),
     ];
     for (args, env, named) in flags {
         let output = run(&[&["standalone"], args].concat(), env, folder.path());

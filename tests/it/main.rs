@@ -13,6 +13,7 @@
 
 mod architecture;
 mod bad_input;
+mod callers;
 mod cluster;
 mod crash;
 mod demo;

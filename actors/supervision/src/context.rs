@@ -71,12 +71,14 @@ impl<A: Actor> Context<A> {
     /// in the mailbox already still arrives, so a tick that must not be late carries an epoch.
     #[must_use = "a dropped timer is cancelled"]
     pub fn after(&self, delay: Duration, message: A::Internal) -> Timer {
-        let ticking = async move {
-            tokio::time::sleep(delay).await;
-            Envelope::Internal(message)
-        };
-        // No stop waits for what nobody would hear.
-        Timer { _task: Self::run(self.life_of_a_task(ticking)) }
+        // A tick that would not be handled any more is not waited for.
+        let cancelled = self.cancelled();
+        Timer {
+            _task: self.start_task(async move {
+                cancelled.run_until_cancelled(tokio::time::sleep(delay)).await?;
+                Some(Envelope::Internal(message))
+            }),
+        }
     }
 
     /// Cancelled when this incarnation stops or dies; give it to what the task waits for.
@@ -93,8 +95,8 @@ impl<A: Actor> Context<A> {
         F: Future<Output = A::Internal> + Send + 'static,
     {
         self.start_task(AssertUnwindSafe(future).catch_unwind().map(|result| match result {
-            Ok(message) => Envelope::Internal(message),
-            Err(panic) => Envelope::TaskPanicked(panic_text(panic.as_ref()).into()),
+            Ok(message) => Some(Envelope::Internal(message)),
+            Err(panic) => Some(Envelope::TaskPanicked(panic_text(panic.as_ref()).into())),
         }))
     }
 
@@ -110,31 +112,21 @@ impl<A: Actor> Context<A> {
         }))
     }
 
+    #[expect(clippy::disallowed_methods, reason = "the one helper that tracks tasks")]
     fn start_task<F>(&self, future: F) -> Task
     where
-        F: Future<Output = Envelope<A>> + Send + 'static,
+        F: Future<Output = Option<Envelope<A>>> + Send + 'static,
     {
-        Self::run(self.inner.tasks().running.track_future(self.life_of_a_task(future)))
-    }
-
-    /// A future that tells this incarnation its result and ends with it at the latest.
-    fn life_of_a_task<F>(&self, future: F) -> impl Future<Output = ()> + Send + 'static
-    where
-        F: Future<Output = Envelope<A>> + Send + 'static,
-    {
-        let (aborted, alive, inner) = (self.inner.tasks().aborted.clone(), Arc::clone(&self.inner.alive), Arc::downgrade(&self.inner));
-        async move {
+        let tasks = self.inner.tasks();
+        let (aborted, alive, inner) = (tasks.aborted.clone(), Arc::clone(&self.inner.alive), Arc::downgrade(&self.inner));
+        let tracked = tasks.running.track_future(async move {
             let result = aborted.run_until_cancelled(future).await;
-            if let (Some(envelope), Some(inner)) = (result, inner.upgrade()) {
+            if let (Some(envelope), Some(inner)) = (result.flatten(), inner.upgrade()) {
                 inner.mailbox.post(envelope);
             }
             drop(alive);
-        }
-    }
-
-    #[expect(clippy::disallowed_methods, reason = "the one helper that starts tasks, each with the life of its incarnation")]
-    fn run(life: impl Future<Output = ()> + Send + 'static) -> Task {
-        Task { abort: Some(tokio::spawn(life).abort_handle()) }
+        });
+        Task { abort: Some(tokio::spawn(tracked).abort_handle()) }
     }
 
     /// Starts a supervised child without waiting for it; its address is valid at once. A child of that id that is

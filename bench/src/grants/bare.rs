@@ -97,7 +97,7 @@ pub(crate) fn run(stack: Stack) -> Outcome<()> {
     match stack {
         Stack::Ours => {
             let system = System::new(Clock::system(), Metrics::new(true).shared());
-            let (address, _root) = runtime.block_on(server::serve(&system, routes, None))?;
+            let (address, _root) = runtime.block_on(server::serve(&system, routes, None, None))?;
             process::ready_until_told(&address.to_string())
         }
         Stack::Axum => {

@@ -13,6 +13,7 @@ use egress_protocol::leadership::{Standing, StandingCell};
 use egress_protocol::lease::{BROKER_ID, BrokerMessage, Caller, JOURNAL_ID, parse_grant};
 use egress_protocol::message::Never;
 use egress_protocol::metrics::Metrics;
+use egress_provider::ProvidersArgs;
 use egress_proxies_operator::http::actor::HttpArgs;
 use egress_proxies_operator::http::auth::Tokens;
 use egress_proxies_operator::http::connection::Limits;
@@ -39,6 +40,7 @@ struct RootArgs {
     http: HttpArgs,
     /// Not beside a bare handler.
     leases: Option<BookSettings>,
+    providers: Option<ProvidersArgs>,
 }
 
 impl Actor for Root {
@@ -49,6 +51,9 @@ impl Actor for Root {
 
     async fn start(ctx: &Context<Self>, args: RootArgs) -> Result<Self, Failure> {
         ctx.start_child_and_wait(args.http.spec()).await?;
+        if let Some(providers) = args.providers {
+            ctx.start_child_and_wait(providers.spec()).await?;
+        }
         if let Some(settings) = args.leases {
             let journal = ChildSpec::<JournalActor>::irreplaceable(JOURNAL_ID, JournalArgs::from(&settings));
             ctx.start_child_and_wait(journal).await?;
@@ -75,12 +80,22 @@ pub(crate) fn run(shape: Shape) -> Outcome<()> {
     logging::install(logging::Format::Json, "info", None)?;
     let runtime = runtime()?;
     let system = System::new(Clock::system(), Metrics::new(true).shared());
+    let (address, _root) = runtime.block_on(start(&system, shape, None))?;
+    process::ready_until_told(&address.to_string())
+}
+
+/// The discovery API over a fleet, and providers that nobody of it speaks to.
+pub(crate) async fn start(
+    system: &System,
+    shape: Shape,
+    providers: Option<ProvidersArgs>,
+) -> Outcome<(SocketAddr, egress_supervision::Root)> {
     let lifecycle = Lifecycle::default();
     lifecycle.set_started();
-    let api = Discovery::new(&system, Tokens::open(), lifecycle, StandingCell::new(Standing::Alone), Limits::default().body, BACKLOG);
-    let (address, _root) = runtime.block_on(serve(&system, api.routes(), Some(BookSettings::default())))?;
-    runtime.block_on(fill(system.address(BROKER_ID), shape))?;
-    process::ready_until_told(&address.to_string())
+    let api = Discovery::new(system, Tokens::open(), lifecycle, StandingCell::new(Standing::Alone), Limits::default().body, BACKLOG);
+    let started = serve(system, api.routes(), Some(BookSettings::default()), providers).await?;
+    fill(system.address(BROKER_ID), shape).await?;
+    Ok(started)
 }
 
 /// Routes on the operator's own listener.
@@ -88,13 +103,14 @@ pub(super) async fn serve(
     system: &System,
     routes: Router,
     leases: Option<BookSettings>,
+    providers: Option<ProvidersArgs>,
 ) -> Outcome<(SocketAddr, egress_supervision::Root)> {
     let socket = TcpListener::bind("127.0.0.1:0")?;
     socket.set_nonblocking(true)?;
     let address = socket.local_addr()?;
     let site = Site::new(routes, address, Limits::default());
     let http = HttpArgs { listeners: vec![ListenerArgs { name: "discovery", socket: Arc::new(socket), site }], token_file: None };
-    let root = system.start_root(ChildSpec::<Root>::essential("root", RootArgs { http, leases })).await?;
+    let root = system.start_root(ChildSpec::<Root>::essential("root", RootArgs { http, leases, providers })).await?;
     Ok((address, root))
 }
 

@@ -97,6 +97,10 @@ fn collection_may_be_off_and_its_limits_have_limits_og_4() {
 fn the_variables_of_telemetry_are_read() {
     let settings = standalone("--trace-health-probes", &[("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318")]);
     assert!(settings.common.trace_health_probes && settings.common.telemetry.export);
+    let told = faults("standalone --poll-drift soon", &[("OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4318")]);
+    assert_eq!(told.len(), 2, "with the faults of the flags: {told:?}");
+    assert!(told[1].starts_with("OTEL_EXPORTER_OTLP_ENDPOINT: must be "), "{told:?}");
+    assert_eq!(faults("run --providers-config /nonexistent/p.yaml", &[("OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4318")]).len(), 2);
 }
 
 #[test]

@@ -124,6 +124,7 @@ async fn whoever_leads_may_go_in_any_way_and_leases_go_on_within_seconds() {
             "settings.leader-election-lease-duration=5s",
             "settings.leader-election-renew-deadline=3s",
             "settings.leader-election-retry-period=500ms",
+            "logLevel=debug",
         ],
     ]
     .concat();

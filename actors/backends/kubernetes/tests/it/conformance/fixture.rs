@@ -180,6 +180,11 @@ impl World for KubernetesWorld {
         Ok(())
     }
 
+    fn during(&self, n: usize, then: Box<dyn FnOnce() + Send>) -> Hook {
+        self.relay.before(n, then);
+        Ok(())
+    }
+
     fn fail_all(&self, fault: Fault) -> Hook {
         self.relay.fail_all(fault);
         Ok(())

@@ -90,6 +90,7 @@ impl Relay {
         let mut plan = self.plan();
         plan.all = None;
         plan.interventions.clear();
+        plan.before.clear();
     }
 
     /// Until what was on its way has arrived, whoever waits for it. Blocks.
