@@ -22,6 +22,8 @@ struct Try {
     /// 0: no answer.
     status: u16,
     retry_after: Option<u32>,
+    /// The problem's; empty for a grant.
+    code: String,
 }
 
 /// A crawler that asks for a lease every 100 ms, in a Pod, until it is dropped.
@@ -34,7 +36,7 @@ struct Crawler {
 impl Crawler {
     fn start(node: &Node, token: &str) -> Self {
         let ask = format!(
-            "curl -s -o /dev/null --max-time 3 -w '%{{http_code}} %header{{retry-after}}\\n' -X POST -H 'authorization: Bearer {token}' \
+            "curl -s --max-time 3 -w ' %{{http_code}} %header{{retry-after}}\\n' -X POST -H 'authorization: Bearer {token}' \
              -H 'content-type: application/json' -d '{{\"ttl\": \"1s\"}}' {DISCOVERY}/v1/leases"
         );
         let script = format!("while :; do {ask}; sleep 0.1; done");
@@ -46,8 +48,11 @@ impl Crawler {
         reader.spawn(async move {
             let mut lines = BufReader::new(stdout).lines();
             while let Ok(Some(line)) = lines.next_line().await {
-                let (status, retry) = line.split_once(' ').unwrap_or((&line, ""));
-                let one = Try { at: Instant::now(), status: status.parse().unwrap_or(0), retry_after: retry.trim().parse().ok() };
+                let (answer, retry) = line.rsplit_once(' ').unwrap_or_default();
+                let (body, status) = answer.rsplit_once(' ').unwrap_or_default();
+                let body: Value = serde_json::from_str(body).unwrap_or_default();
+                let code = body["code"].as_str().unwrap_or_default().to_owned();
+                let one = Try { at: Instant::now(), status: status.parse().unwrap_or(0), retry_after: retry.trim().parse().ok(), code };
                 sink.lock().unwrap().push(one);
             }
         });
@@ -78,7 +83,7 @@ impl Crawler {
 fn told(failures: &[Try]) -> String {
     let mut counts = std::collections::BTreeMap::new();
     for one in failures {
-        *counts.entry((one.status, one.retry_after)).or_insert(0) += 1;
+        *counts.entry((one.status, one.code.as_str(), one.retry_after)).or_insert(0) += 1;
     }
     format!("{counts:?}")
 }
@@ -124,7 +129,6 @@ async fn whoever_leads_may_go_in_any_way_and_leases_go_on_within_seconds() {
             "settings.leader-election-lease-duration=5s",
             "settings.leader-election-renew-deadline=3s",
             "settings.leader-election-retry-period=500ms",
-            "logLevel=debug",
         ],
     ]
     .concat();
