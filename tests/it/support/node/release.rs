@@ -151,7 +151,7 @@ impl Node {
         self.namespace(name, &["pod-security.kubernetes.io/enforce=restricted", "pod-security.kubernetes.io/enforce-version=latest", MADE])
             .await;
         // Its ServiceAccount, and the ConfigMap that clients mount, come a moment later.
-        self.kubectl(&["-n", name, "wait", "--for=create", "--timeout=20s", "serviceaccount/default", "configmap/kube-root-ca.crt"]).await;
+        self.kubectl(&["-n", name, "wait", "--for=create", "--timeout=90s", "serviceaccount/default", "configmap/kube-root-ca.crt"]).await;
     }
 
     pub async fn ready(&self, namespace: &str, proxy: &str) {
