@@ -8,6 +8,7 @@ pub mod http;
 pub mod lab;
 pub mod operator;
 pub mod origin;
+pub mod pods;
 pub mod relay;
 pub mod switch;
 pub mod third_party;

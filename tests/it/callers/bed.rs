@@ -318,13 +318,13 @@ impl Actor for Source {
 
     fn handle(&mut self, ctx: &Context<Self>, message: SourceMessage) -> Result<(), Failure> {
         match message {
-            SourceMessage::WriteStatus { key, uid, status, reply_to } => {
+            SourceMessage::WriteStatus { key, uid, status, reply_to, .. } => {
                 let _ = reply_to.send(self.change(ctx, &key, &uid, |object| object.status = status));
             }
-            SourceMessage::AddFinalizer { key, uid, reply_to } => {
+            SourceMessage::AddFinalizer { key, uid, reply_to, .. } => {
                 let _ = reply_to.send(self.change(ctx, &key, &uid, |object| object.finalizer = true).map(drop));
             }
-            SourceMessage::RemoveFinalizer { key, uid, reply_to } => {
+            SourceMessage::RemoveFinalizer { key, uid, reply_to, .. } => {
                 let _ = reply_to.send(self.change(ctx, &key, &uid, |object| object.finalizer = false).map(drop));
             }
             SourceMessage::Resend => {
