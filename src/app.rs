@@ -185,7 +185,7 @@ impl App {
             health: None,
             monitor: monitor(common, Fence::open()),
         };
-        let rest = Rest::Standalone { source: ManifestsArgs::new(state.clone(), folders), leader };
+        let rest = Rest::Standalone { source: ManifestsArgs::new(state.clone(), folders), leader: Box::new(leader) };
         let args = RootArgs { http, rest };
         start_tree(system, lifecycle, args, addresses, installation, Some(state.path().to_owned())).await
     }

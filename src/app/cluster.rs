@@ -84,7 +84,7 @@ impl App {
         let scope = settings.namespace.clone().map_or(Scope::All, Scope::Namespace);
         let source = SourceArgs::new(ApiClient::new(access.clone()), scope, fence.clone(), settings.instance.as_str());
         let branch = match settings.election {
-            None => Branch::Own(leader),
+            None => Branch::Own(Box::new(leader)),
             Some(election) => {
                 let address = reached_at(addresses.discovery, settings.pod_ip);
                 if address.is_none() {

@@ -31,7 +31,7 @@ pub(super) struct RootArgs {
 /// What the two ways to run have beside the listeners.
 #[derive(Debug, Clone)]
 pub(super) enum Rest {
-    Standalone { source: ManifestsArgs, leader: LeaderArgs },
+    Standalone { source: ManifestsArgs, leader: Box<LeaderArgs> },
     Cluster { reviewer: Option<ApiClient>, source: SourceArgs, branch: Branch },
 }
 
@@ -39,7 +39,7 @@ pub(super) enum Rest {
 #[derive(Debug, Clone)]
 pub(super) enum Branch {
     /// Nobody but us is there.
-    Own(LeaderArgs),
+    Own(Box<LeaderArgs>),
     /// Whoever holds the Lease.
     Elected(LeadershipArgs),
 }
@@ -68,7 +68,7 @@ impl Actor for Root {
                 }
                 ctx.start_child_and_wait(source::spec(source)).await?;
                 match branch {
-                    Branch::Own(leader) => drop(ctx.start_child_and_wait(leader::spec(leader)).await?),
+                    Branch::Own(leader) => drop(ctx.start_child_and_wait(leader::spec(*leader)).await?),
                     Branch::Elected(args) => drop(ctx.start_child_and_wait(args.spec()).await?),
                 }
             }

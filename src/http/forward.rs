@@ -44,8 +44,12 @@ const LEASES: &str = "/v1/leases";
 pub(crate) struct Patience {
     /// To connect.
     pub(crate) connect: Duration,
-    /// Until the answer begins: the longest `wait`, and what the leader may take beside it (LS-23).
+    /// Until the answer to a grant begins: the longest `wait`, and what the leader may take beside it (LS-23).
+    pub(crate) grant: Duration,
+    /// To any other call, which the leader answers at once or not at all.
     pub(crate) answer: Duration,
+    /// To one that the own watch can answer too.
+    pub(crate) list: Duration,
     /// Between two parts of an answer.
     pub(crate) part: Duration,
     /// After the leader has changed, for what the former one still answers.
@@ -56,7 +60,9 @@ impl Default for Patience {
     fn default() -> Self {
         Self {
             connect: Duration::from_secs(2),
-            answer: Duration::from_secs(5 * 60 + 12),
+            grant: Duration::from_secs(5 * 60 + 12),
+            answer: Duration::from_secs(12),
+            list: Duration::from_secs(2),
             part: Duration::from_secs(10),
             farewell: Duration::from_secs(2),
         }
@@ -124,7 +130,7 @@ impl Forward {
     }
 
     /// Asks the leader as it is known now. The answer's body is still on its way.
-    async fn ask(&self, method: Method, uri: &Uri, headers: HeaderMap, body: Bytes) -> Result<Response, NoLeader> {
+    async fn ask(&self, method: Method, uri: &Uri, headers: HeaderMap, body: Bytes, within: Duration) -> Result<Response, NoLeader> {
         let standing = self.standing.get();
         let address = match &*standing {
             Standing::Follower { address: Some(address), .. } => address,
@@ -143,7 +149,7 @@ impl Forward {
                 Err(error) => Err(NoLeader(format!("the leader at {address} does not answer: {}", headers::chain(&error)))),
             },
             () = moved => Err(NoLeader(format!("the leader at {address} lost the leadership before it answered"))),
-            () = tokio::time::sleep(self.patience.answer) => Err(NoLeader(format!("the leader at {address} did not answer in time"))),
+            () = tokio::time::sleep(within) => Err(NoLeader(format!("the leader at {address} did not answer in time"))),
         }
     }
 
@@ -156,12 +162,11 @@ impl Forward {
             headers.extend(authorization.map(|value| (header::AUTHORIZATION, value)));
             headers.insert(HOP, HeaderValue::from_static("1"));
             let Ok(uri) = Uri::try_from(format!("{LEASES}/{id}")) else { return };
-            match tokio::time::timeout(UNDO, this.ask(Method::DELETE, &uri, headers, Bytes::new())).await {
-                Ok(Ok(answer)) => {
+            match this.ask(Method::DELETE, &uri, headers, Bytes::new(), UNDO).await {
+                Ok(answer) => {
                     tracing::debug!(lease = id, status = answer.status().as_u16(), "grant released: its answer could not be written");
                 }
-                Ok(Err(NoLeader(reason))) => tracing::debug!(lease = id, reason, "a grant that was not written could not be released"),
-                Err(_) => tracing::debug!(lease = id, "a grant that was not written could not be released in time"),
+                Err(NoLeader(reason)) => tracing::debug!(lease = id, reason, "a grant that was not written could not be released"),
             }
         };
         // The process may be so near its end that nothing runs any more.
@@ -212,7 +217,16 @@ async fn follow(api: &Arc<Discovery>, request: Request, next: Next) -> Response 
             Err(refused) => return refused.into_response(),
         },
     };
-    match hand_on(api.forward(), &head, &route, body).await {
+    let patience = api.forward().patience;
+    let grants = head.method == Method::POST && route == LEASES;
+    let within = if reads {
+        patience.list
+    } else if grants {
+        patience.grant
+    } else {
+        patience.answer
+    };
+    match hand_on(api.forward(), &head, body, within, grants).await {
         Ok(response) => response,
         Err(NoLeader(reason)) if reads => {
             tracing::debug!(reason, "answered from the own watch: no leader");
@@ -224,21 +238,20 @@ async fn follow(api: &Arc<Discovery>, request: Request, next: Next) -> Response 
     }
 }
 
-async fn hand_on(forward: &Arc<Forward>, head: &request::Parts, route: &str, body: Bytes) -> Result<Response, NoLeader> {
+async fn hand_on(forward: &Arc<Forward>, head: &request::Parts, body: Bytes, within: Duration, grants: bool) -> Result<Response, NoLeader> {
     let mut headers = headers::end_to_end(&head.headers);
     headers.remove(header::HOST);
     headers.remove(header::EXPECT);
     headers.remove(header::CONTENT_LENGTH);
     headers.insert(HOP, HeaderValue::from_static("1"));
     crate::http::trace::inject(&mut headers);
-    let answer = forward.ask(head.method.clone(), &head.uri, headers, body).await?;
+    let answer = forward.ask(head.method.clone(), &head.uri, headers, body, within).await?;
     if answer.headers().contains_key(&HOP) {
         return Err(NoLeader("who was the leader does not lead any more".to_owned()));
     }
     let (mut parts, body) = answer.into_parts();
     parts.headers = headers::end_to_end(&parts.headers);
-    let granted = head.method == Method::POST && route == LEASES && parts.status == StatusCode::CREATED;
-    if !granted {
+    if !grants || parts.status != StatusCode::CREATED {
         return Ok(Response::from_parts(parts, body));
     }
     let body = body::whole(body).await.map_err(|error| NoLeader(format!("the leader went away while it answered: {error}")))?;

@@ -22,7 +22,7 @@ mod guard;
 mod leases;
 mod lifecycle;
 mod live;
-mod metrics_secure;
+mod node;
 mod scale;
 mod secrets;
 mod supervision;

@@ -6,6 +6,7 @@ pub mod documents;
 pub mod forwarder;
 pub mod http;
 pub mod lab;
+pub mod node;
 pub mod operator;
 pub mod origin;
 pub mod pods;

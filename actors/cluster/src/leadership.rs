@@ -60,7 +60,7 @@ pub struct LeaderSettings {
     pub renew_deadline: Duration,
     /// `--leader-election-retry-period`, less than that: between two renewals. Followers look twice as often.
     pub retry_period: Duration,
-    /// `HOST:PORT` at which other replicas reach our discovery API (LS-10).
+    /// `HOST:PORT` at which other replicas reach our discovery API (LS-10); empty when they cannot.
     pub address: String,
 }
 

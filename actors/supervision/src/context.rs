@@ -71,10 +71,12 @@ impl<A: Actor> Context<A> {
     /// in the mailbox already still arrives, so a tick that must not be late carries an epoch.
     #[must_use = "a dropped timer is cancelled"]
     pub fn after(&self, delay: Duration, message: A::Internal) -> Timer {
+        // A tick that would not be handled any more is not waited for.
+        let cancelled = self.cancelled();
         Timer {
             _task: self.start_task(async move {
-                tokio::time::sleep(delay).await;
-                Envelope::Internal(message)
+                cancelled.run_until_cancelled(tokio::time::sleep(delay)).await?;
+                Some(Envelope::Internal(message))
             }),
         }
     }
@@ -93,8 +95,8 @@ impl<A: Actor> Context<A> {
         F: Future<Output = A::Internal> + Send + 'static,
     {
         self.start_task(AssertUnwindSafe(future).catch_unwind().map(|result| match result {
-            Ok(message) => Envelope::Internal(message),
-            Err(panic) => Envelope::TaskPanicked(panic_text(panic.as_ref()).into()),
+            Ok(message) => Some(Envelope::Internal(message)),
+            Err(panic) => Some(Envelope::TaskPanicked(panic_text(panic.as_ref()).into())),
         }))
     }
 
@@ -113,13 +115,13 @@ impl<A: Actor> Context<A> {
     #[expect(clippy::disallowed_methods, reason = "the one helper that tracks tasks")]
     fn start_task<F>(&self, future: F) -> Task
     where
-        F: Future<Output = Envelope<A>> + Send + 'static,
+        F: Future<Output = Option<Envelope<A>>> + Send + 'static,
     {
         let tasks = self.inner.tasks();
         let (aborted, alive, inner) = (tasks.aborted.clone(), Arc::clone(&self.inner.alive), Arc::downgrade(&self.inner));
         let tracked = tasks.running.track_future(async move {
             let result = aborted.run_until_cancelled(future).await;
-            if let (Some(envelope), Some(inner)) = (result, inner.upgrade()) {
+            if let (Some(envelope), Some(inner)) = (result.flatten(), inner.upgrade()) {
                 inner.mailbox.post(envelope);
             }
             drop(alive);

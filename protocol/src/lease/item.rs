@@ -53,7 +53,7 @@ pub struct ProxyItem {
     pub attributes: Arc<BTreeMap<String, String>>,
     /// How many leases may run at once.
     pub max_leases: u32,
-    /// How many run. Absent, as are `coolingDown` and `cordons`, in an answer with the header `Egress-Stale` (LS-10).
+    /// How many run. Absent, as are `coolingDown` and `cordons`, in an answer with the header `Egress-Stale`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub active_leases: Option<u32>,
     /// Of the last probe that passed.

@@ -61,6 +61,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
 
     /// The next answer; `None` when the connection ended instead.
     pub(crate) async fn answer(&mut self) -> Option<Answer> {
+        let mut answer = self.head().await?;
+        let length: usize = answer.header("content-length").map_or(0, |n| n.parse().unwrap());
+        while answer.body.len() < length {
+            assert!(self.0.read_buf(&mut answer.body).await.unwrap() > 0, "cut off: {answer:?}");
+        }
+        Some(answer)
+    }
+
+    /// The head of the next answer, and what came with it.
+    pub(crate) async fn head(&mut self) -> Option<Answer> {
         let mut bytes = Vec::new();
         let head_end = loop {
             if let Some(at) = bytes.windows(4).position(|w| w == b"\r\n\r\n") {
@@ -72,12 +82,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
         };
         let head = String::from_utf8_lossy(&bytes[..head_end]).into_owned();
         let status = head.split_whitespace().nth(1).unwrap().parse().unwrap();
-        let mut answer = Answer { status, head, body: bytes.split_off(head_end) };
-        let length: usize = answer.header("content-length").map_or(0, |n| n.parse().unwrap());
-        while answer.body.len() < length {
-            assert!(self.0.read_buf(&mut answer.body).await.unwrap() > 0, "cut off: {answer:?}");
-        }
-        Some(answer)
+        Some(Answer { status, head, body: bytes.split_off(head_end) })
     }
 
     /// The status of an answer in HTTP; `None` when there is none.

@@ -5,10 +5,14 @@
 //! out (a connection is being made) stops it (SV-4); every request ends within its budget (K8-14), its caller's deadline,
 //! and at once when it is cancelled (PC-64).
 
+mod answer;
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
-use bytes::Bytes;
 use egress_kube::{ApiClient, ApiError};
 use egress_protocol::leadership::{Fence, Fenced};
 use egress_provider::Call;
@@ -19,9 +23,11 @@ use kube::api::{DeleteParams, GetParams, ListParams, PostParams, Preconditions};
 use kube::core::{ObjectList, Status};
 use kube::{Client, Resource};
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 use tracing::{Instrument, Span, field};
+
+use answer::Answer;
+pub(crate) use answer::CallError;
 
 use crate::config::Budgets;
 use crate::id::PodRef;
@@ -31,6 +37,8 @@ use crate::marks;
 const ANSWER_LIMIT: usize = 64 * 1024 * 1024;
 /// Reading the credentials, which are files or the output of a command.
 const CREDENTIALS: Duration = Duration::from_secs(5);
+/// For a fence without an end.
+const A_DAY: Duration = Duration::from_secs(24 * 3600);
 /// Who made the Pods, as the API server remembers it.
 const FIELD_MANAGER: &str = "egress-proxies-operator";
 
@@ -75,100 +83,6 @@ struct About<'a> {
 impl<'a> From<&'a PodRef> for About<'a> {
     fn from(at: &'a PodRef) -> Self {
         Self { namespace: Some(&at.namespace), name: Some(&at.name) }
-    }
-}
-
-/// Why a call came to nothing.
-#[derive(Debug, Clone, thiserror::Error)]
-pub(crate) enum CallError {
-    /// The API server answered so.
-    #[error("{}", refusal(.status))]
-    Refused { status: Box<Status>, retry_after: Option<Duration> },
-    /// Something answered, and it was not the API server: a proxy, a load balancer, its overload protection.
-    #[error("HTTP {code} without an API status")]
-    NoStatus { code: u16, retry_after: Option<Duration> },
-    /// An answer that cannot be read.
-    #[error("the API server's answer cannot be read: {0}")]
-    Garbled(String),
-    /// No answer.
-    #[error(transparent)]
-    Unanswered(#[from] ApiError),
-    /// Not within its budget.
-    #[error("the API server did not answer within {0:?}")]
-    OutOfBudget(Duration),
-    /// The caller gave up.
-    #[error("the call was cancelled")]
-    Cancelled,
-    /// The caller's deadline passed.
-    #[error("the call's deadline passed")]
-    Deadline,
-    /// Leadership does not hold.
-    #[error(transparent)]
-    Fenced(#[from] Fenced),
-}
-
-fn refusal(status: &Status) -> String {
-    let message = if status.message.is_empty() { &status.reason } else { &status.message };
-    format!("{message} ({})", status.code)
-}
-
-impl CallError {
-    /// The API server's own answer.
-    pub(crate) fn status(&self) -> Option<&Status> {
-        match self {
-            Self::Refused { status, .. } => Some(status),
-            Self::Unanswered(error) => error.status(),
-            Self::NoStatus { .. } | Self::Garbled(_) | Self::OutOfBudget(_) | Self::Cancelled | Self::Deadline | Self::Fenced(_) => None,
-        }
-    }
-
-    /// What it asks to be waited.
-    pub(crate) fn retry_after(&self) -> Option<Duration> {
-        match self {
-            Self::Refused { retry_after, .. } | Self::NoStatus { retry_after, .. } => *retry_after,
-            Self::Garbled(_) | Self::Unanswered(_) | Self::OutOfBudget(_) | Self::Cancelled | Self::Deadline | Self::Fenced(_) => None,
-        }
-    }
-}
-
-/// An answer as it came.
-struct Answer {
-    code: u16,
-    retry_after: Option<Duration>,
-    body: Bytes,
-}
-
-impl Answer {
-    /// The API server's word for it, if it is one. Where it runs out of time itself it leaves `kind` away.
-    fn status(&self) -> Option<Box<Status>> {
-        #[derive(Deserialize)]
-        struct Shape {
-            kind: Option<String>,
-        }
-        let shape: Shape = serde_json::from_slice(&self.body).ok()?;
-        let mut status: Status = serde_json::from_slice(&self.body).ok()?;
-        let told = shape.kind.map_or(status.is_failure(), |kind| kind == "Status");
-        status.code = self.code;
-        told.then(|| Box::new(status))
-    }
-
-    fn refused(&self) -> Option<CallError> {
-        if (200..300).contains(&self.code) {
-            return None;
-        }
-        Some(match self.status() {
-            Some(status) => {
-                let told = status.details.as_ref().map(|details| u64::from(details.retry_after_seconds)).filter(|seconds| *seconds > 0);
-                CallError::Refused { retry_after: self.retry_after.or(told.map(Duration::from_secs)), status }
-            }
-            None => CallError::NoStatus { code: self.code, retry_after: self.retry_after },
-        })
-    }
-
-    fn read<T: DeserializeOwned>(&self) -> Result<T, CallError> {
-        // Where it stops making sense, without what stands there.
-        let unreadable = |error: serde_json::Error| CallError::Garbled(format!("line {} column {}", error.line(), error.column()));
-        serde_json::from_slice(&self.body).map_err(unreadable)
     }
 }
 
@@ -265,6 +179,10 @@ impl Api {
         let answer = tokio::select! {
             biased;
             ended = self.client.call(longest, attempt) => match ended {
+                Ok(Err(error @ CallError::OutOfBudget(_))) => {
+                    self.reconnect().await;
+                    return Err(error);
+                }
                 Ok(ended) => ended?,
                 Err(ApiError::Status(status)) => return Err(CallError::Refused { status, retry_after: None }),
                 Err(error) => return Err(error.into()),
@@ -273,6 +191,13 @@ impl Api {
             () = tokio::time::sleep_until(call.deadline) => return Err(CallError::Deadline),
         };
         answer.refused().map_or(Ok(answer), Err)
+    }
+
+    /// A connection that does not answer may be half open, and the idle ones beside it as well: the next call has new ones.
+    async fn reconnect(&self) {
+        if let Ok(Err(error)) = tokio::time::timeout(CREDENTIALS, self.client.renew()).await {
+            tracing::debug!(provider = %self.entry, %error, "no new client, the old one stays");
+        }
     }
 
     /// One request.
@@ -350,15 +275,22 @@ async fn send(client: &Client, request: Request<Vec<u8>>) -> Result<Answer, Call
     Ok(Answer { code, retry_after, body })
 }
 
-/// Ends when leadership does.
+/// Ends when leadership does: when its instant passes, and at whatever moment somebody looks after it was given up. So what
+/// is polled behind this is never polled by one that does not lead.
 async fn closed(fence: &Fence) {
-    while fence.holds() {
-        match fence.remaining() {
-            // At least a little, so that the instant itself is not waited for in a circle.
-            Some(left) => tokio::time::sleep(left.max(Duration::from_millis(1))).await,
-            None => std::future::pending().await,
+    let left = || fence.remaining().unwrap_or(A_DAY);
+    let mut timer = pin!(tokio::time::sleep(left()));
+    poll_fn(|cx| {
+        while fence.holds() {
+            if timer.as_mut().poll(cx).is_pending() {
+                return Poll::Pending;
+            }
+            // It was extended meanwhile.
+            timer.as_mut().reset(Instant::now() + left());
         }
-    }
+        Poll::Ready(())
+    })
+    .await;
 }
 
 /// Only below a span: what nobody asked for begins no trace (K8-19). The name of a span is part of its type.

@@ -51,11 +51,11 @@ pub(crate) fn config(port: u16, max_file_descriptors: u32, clients: &[IpNet], de
     let who = if clients.is_empty() {
         "all"
     } else {
-        list(&mut text, "acl clients src", clients.iter());
+        list(&mut text, "acl clients src", apart(clients).iter());
         "clients"
     };
     if !destinations.is_empty() {
-        list(&mut text, "acl allowed dst", destinations.iter());
+        list(&mut text, "acl allowed dst", apart(destinations).iter());
         let _ = writeln!(text, "http_access allow {who} allowed");
     }
     list(&mut text, "acl inside dst", DENIED.iter());
@@ -65,6 +65,16 @@ pub(crate) fn config(port: u16, max_file_descriptors: u32, clients: &[IpNet], de
     let _ = writeln!(text, "max_filedescriptors {max_file_descriptors}");
     text.push_str(REST);
     text
+}
+
+/// Ranges of which none is part of another: of two that are, Squid drops the larger one. It takes `0.0.0.0/0` for all
+/// addresses, IPv6 included.
+fn apart(ranges: &[IpNet]) -> Vec<IpNet> {
+    let halves = |net: IpNet| match net {
+        IpNet::V4(all) if all.prefix_len() == 0 => all.subnets(1).into_iter().flatten().map(IpNet::V4).collect(),
+        IpNet::V4(_) | IpNet::V6(_) => vec![net],
+    };
+    IpNet::aggregate(&ranges.to_vec()).into_iter().flat_map(halves).collect()
 }
 
 /// One line per value: a list of any length stays below the length of a line that Squid reads.
@@ -139,6 +149,15 @@ coredump_dir none
         for line in ["http_port 80", "acl clients src 2001:db8::/32", "acl allowed dst fd00::/64", "max_filedescriptors 1024"] {
             assert!(text.lines().any(|there| there == line), "{line}\n{text}");
         }
+        // Squid drops the larger of two ranges that overlap.
+        let text = config(
+            80,
+            1024,
+            &nets(&["10.1.2.0/24", "10.0.0.0/8", "10.0.0.0/8", "11.0.0.0/8", "0.0.0.0/0", "2000::/3", "2001:db8::/32"]),
+            &[],
+        );
+        let acl: Vec<_> = text.lines().filter(|line| line.starts_with("acl clients")).collect();
+        assert_eq!(acl, ["acl clients src 0.0.0.0/1", "acl clients src 128.0.0.0/1", "acl clients src 2000::/3"]);
         assert!(config(80, 1024, &[], &nets(&["10.1.2.0/24"])).contains("\nhttp_access allow all allowed\n"));
     }
 }

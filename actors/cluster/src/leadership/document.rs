@@ -23,7 +23,7 @@ pub(super) fn record(lease: &Lease) -> Record {
         lasts: seconds.map(Duration::from_secs),
         renewed: spec.renew_time.map(|at| at.0.as_microsecond()),
         transitions: spec.lease_transitions.unwrap_or_default(),
-        address: annotations.and_then(|all| all.get(ADDRESS_ANNOTATION)).map(|address| address.as_str().into()),
+        address: annotations.and_then(|all| all.get(ADDRESS_ANNOTATION)).filter(|text| !text.is_empty()).map(|text| text.as_str().into()),
     }
 }
 

@@ -3,10 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use egress_kube::kube::Error;
-use egress_kube::kube::core::params::PostParams;
-use egress_kube::kube::core::request::Request;
-use egress_kube::{ApiClient, ApiError};
+use egress_kube::{ApiClient, ApiError, Request};
 use egress_protocol::Secret;
 use egress_protocol::review::Verdict;
 use serde::de::DeserializeOwned;
@@ -60,7 +57,7 @@ pub(super) async fn review(client: &ApiClient, token: &Secret, verb: &str, path:
 async fn ask(client: &ApiClient, token: &Secret, verb: &str, path: &str) -> Result<Verdict, ApiError> {
     let until = Instant::now() + WITHIN;
     let review = json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": { "token": token.expose() } });
-    let TokenStatus { authenticated, user } = create(client, until, "TokenReview", TOKEN_REVIEWS, &review).await?;
+    let TokenStatus { authenticated, user } = create(client, until, "tokenreviews", TOKEN_REVIEWS, &review).await?;
     if !authenticated || user.username.is_empty() {
         return Ok(Verdict::Unknown);
     }
@@ -72,20 +69,22 @@ async fn ask(client: &ApiClient, token: &Secret, verb: &str, path: &str) -> Resu
             "user": user.username, "uid": user.uid, "groups": user.groups, "extra": user.extra,
         },
     });
-    let AccessStatus { allowed } = create(client, until, "SubjectAccessReview", ACCESS_REVIEWS, &review).await?;
+    let AccessStatus { allowed } = create(client, until, "subjectaccessreviews", ACCESS_REVIEWS, &review).await?;
     let user = user.username.into();
     Ok(if allowed { Verdict::Allowed { user } } else { Verdict::Forbidden { user } })
 }
 
 /// The answer is read here: the library would print one that it cannot read, and it repeats the token.
-async fn create<T: DeserializeOwned>(client: &ApiClient, until: Instant, kind: &str, path: &str, review: &Value) -> Result<T, ApiError> {
-    let body = review.to_string().into_bytes();
-    let post = |client: egress_kube::kube::Client| {
-        let request = Request::new(path).create(&PostParams::default(), body.clone());
-        async move { client.request_text(request.map_err(Error::BuildRequest)?).await }
-    };
-    let text = client.call(until.saturating_duration_since(Instant::now()), post).await?;
+async fn create<T: DeserializeOwned>(
+    client: &ApiClient,
+    until: Instant,
+    kind: &'static str,
+    path: &str,
+    review: &Value,
+) -> Result<T, ApiError> {
+    let request = Request::create(kind, path, review);
+    let text = client.send(until.saturating_duration_since(Instant::now()), || Ok(()), &request).await?;
     // The reader's own words may hold a piece of the text.
     let answer = serde_json::from_str::<Answer<T>>(&text);
-    answer.map(|answer| answer.status).map_err(|_| ApiError::Transport(format!("the answer is no {kind}")))
+    answer.map(|answer| answer.status).map_err(|_| ApiError::Transport(format!("the answer of {kind} cannot be read")))
 }

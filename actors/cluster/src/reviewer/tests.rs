@@ -114,8 +114,8 @@ async fn when_nobody_can_be_asked_the_verdict_is_that_and_is_not_kept() {
         (status(401, "Unauthorized"), "Unauthorized (401)"),
         (status(429, "too many requests"), "too many requests (429)"),
         (status(500, "etcd is away"), "etcd is away (500)"),
-        (Manner::Says(201, "no JSON".to_owned()), "the answer is no TokenReview"),
-        (Manner::Says(201, "{}".to_owned()), "the answer is no TokenReview"),
+        (Manner::Says(201, "no JSON".to_owned()), "the answer of tokenreviews cannot be read"),
+        (Manner::Says(201, "{}".to_owned()), "the answer of tokenreviews cannot be read"),
         (Manner::HangsUp, "client error"),
     ] {
         bed.api.change(|world| world.manner = manner);

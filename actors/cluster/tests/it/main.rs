@@ -14,6 +14,7 @@
 mod account;
 mod bed;
 mod health;
+mod leadership;
 mod relay;
 mod rights;
 mod source;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use egress_cluster::source::{Pace, SourceArgs};
 use egress_protocol::leadership::Fence;
 use egress_protocol::object::CloudInit;
-use egress_protocol::resource::{LABEL_CLOUD_INIT, Phase, ProxyStatus};
+use egress_protocol::resource::{FINALIZER, LABEL_CLOUD_INIT, Phase, ProxyStatus};
 use egress_protocol::source::SourceError;
 use serde_json::{Value, json};
 
@@ -91,9 +91,9 @@ async fn after_a_410_everything_is_listed_again_and_what_went_meanwhile_is_told(
     }
     bed.create_proxy("returns", external()).await;
     a_fault(&tree, "not now").await;
-    relay.thaw();
+    let place = relay.passed("GET", WATCH).last().unwrap().uri.rsplit('=').next().unwrap().to_owned();
     relay.clear();
-    relay.refuse("GET", WATCH, 1, 410, "too old resource version");
+    relay.refuse("GET", &format!("resourceVersion={place}"), usize::MAX, 410, "too old resource version");
     eventually("what went is told", SOON, || async { (tree.gone(&goes) == 1 && tree.gone(&returns) == 1).then_some(()) }).await;
     tree.until("returns", "is another one", |object| object.uid != returns).await;
     assert_eq!(tree.applied("stays"), 1, "what did not change is not told again");
@@ -234,6 +234,41 @@ async fn a_late_event_does_not_take_back_what_a_write_has_shown_o2() {
     tree.until("later", "is told", |_| true).await;
     let told = tree.last("px").unwrap();
     assert_eq!((told.generation, told.finalizer, told.spec.port), (2, true, 8080));
+}
+
+#[tokio::test]
+async fn a_write_that_is_meant_for_an_object_never_lands_on_its_successor() {
+    let Some(bed) = Bed::get("a_write_that_is_meant_for_an_object_never_lands_on_its_successor").await else { return };
+    let relay = Relay::start(&bed.admin).await;
+    bed.create_proxy("px", external()).await;
+    bed.create_proxy("held", external()).await;
+    let tree = Tree::start(args(&bed, &relay)).await;
+    tree.synced().await;
+    watching(&relay, 3).await;
+    let (px, held) = (tree.last("px").unwrap(), tree.last("held").unwrap());
+    tree.add_finalizer(&held.key, &held.uid).await.unwrap();
+    relay.refuse("GET", WATCH, usize::MAX, 503, "not now");
+    relay.cut();
+    a_fault(&tree, "not now").await;
+    let successor = |name: &'static str| {
+        let bed = &bed;
+        async move {
+            bed.patch(&bed.proxy(name), json!({"metadata": {"finalizers": null}})).await;
+            bed.delete(&bed.proxy(name)).await;
+            bed.create_proxy(name, external()).await;
+            bed.patch(&bed.proxy(name), json!({"metadata": {"finalizers": (name == "held").then_some([FINALIZER])}})).await
+        }
+    };
+    let other = successor("px").await;
+    assert_eq!(tree.write(&px.key, &px.uid, status(Phase::Ready)).await, Err(SourceError::Gone));
+    assert_eq!(bed.get_proxy("px").await, other);
+    let other = successor("px").await;
+    assert_eq!(tree.add_finalizer(&px.key, &px.uid).await, Err(SourceError::Gone));
+    assert_eq!(bed.get_proxy("px").await, other);
+    let other = successor("held").await;
+    assert_eq!(tree.remove_finalizer(&held.key, &held.uid).await, Ok(()));
+    assert_eq!(bed.get_proxy("held").await, other);
+    bed.patch(&bed.proxy("held"), json!({"metadata": {"finalizers": null}})).await;
 }
 
 #[tokio::test]

@@ -173,3 +173,15 @@ async fn on_a_stop_tasks_get_their_grace_and_not_more() {
     assert!(begun.elapsed() < TASK_GRACE + Duration::from_millis(20));
     root.stop().await;
 }
+
+/// A rollout's gap is made of stops (OP-5, O9): an actor that only waits for its next tick ends at once.
+#[tokio::test(start_paused = true)]
+async fn an_orderly_stop_does_not_wait_for_a_timer() {
+    let diary = Diary::default();
+    let (system, root) = root(Play::new(&diary).slow_to_stop(0)).await;
+    let top = system.address::<Tell>("root");
+    have(&top, |puppet, ctx| puppet.kept.push(Box::new(ctx.after(Duration::from_secs(60), Heard("the timer"))))).await;
+    let begun = tokio::time::Instant::now();
+    root.stop().await;
+    assert_eq!(begun.elapsed(), Duration::ZERO);
+}

@@ -4,6 +4,7 @@
 #[allow(dead_code, missing_docs, unreachable_pub, reason = "shared with the integration tests")]
 mod heard;
 
+use bytes::Bytes;
 use http::Response;
 use kube::client::Body;
 use serde_json::{Value, json};

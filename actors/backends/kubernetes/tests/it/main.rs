@@ -12,7 +12,9 @@
     reason = "tests say what is wrong by panicking, own their tasks, and are read by nobody but us"
 )]
 
+mod apiserver;
 mod classes;
 mod conformance;
+mod squid;
 mod support;
 mod wire;

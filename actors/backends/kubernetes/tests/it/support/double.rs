@@ -27,6 +27,8 @@ pub const TOKEN: &str = "SENTINEL-token-5b1e";
 /// A request as it came.
 #[derive(Debug, Clone)]
 pub struct Seen {
+    /// Which connection it came by, the first being 1.
+    pub connection: usize,
     pub method: Method,
     pub path: String,
     pub query: BTreeMap<String, String>,
@@ -169,21 +171,24 @@ pub fn kubeconfig(dir: &Path, server: &str, token_file: &Path) -> PathBuf {
 async fn accept(listener: std::net::TcpListener, state: Arc<Mutex<State>>) {
     let listener = TcpListener::from_std(listener).unwrap();
     let mut connections = tokio::task::JoinSet::new();
+    let mut number = 0;
     while let Ok((stream, _)) = listener.accept().await {
         stream.set_nodelay(true).unwrap();
         let state = Arc::clone(&state);
+        number += 1;
         connections.spawn(async move {
-            let service = service_fn(move |request| answer(request, Arc::clone(&state)));
+            let service = service_fn(move |request| answer(number, request, Arc::clone(&state)));
             let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
         });
     }
 }
 
-async fn answer(request: Request<Incoming>, state: Arc<Mutex<State>>) -> Result<Response<Full<Bytes>>, std::io::Error> {
+async fn answer(connection: usize, request: Request<Incoming>, state: Arc<Mutex<State>>) -> Result<Response<Full<Bytes>>, std::io::Error> {
     let (parts, body) = request.into_parts();
     let body = body.collect().await.map_err(std::io::Error::other)?.to_bytes();
     let query = parts.uri.query().unwrap_or_default();
     let seen = Seen {
+        connection,
         method: parts.method,
         path: parts.uri.path().to_owned(),
         query: query.split('&').filter_map(|pair| pair.split_once('=')).map(|(key, value)| (key.to_owned(), decoded(value))).collect(),

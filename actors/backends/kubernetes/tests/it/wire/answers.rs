@@ -204,3 +204,23 @@ async fn a_fence_that_closes_while_a_connection_is_made_stops_the_request_sv_4()
     let rest = tokio::time::timeout(SOON, stream.read_to_end(&mut Vec::new())).await;
     assert!(matches!(rest, Ok(Ok(0) | Err(_))), "nothing more came: {rest:?}");
 }
+
+/// O11: a network that went away leaves connections that look alive. One call pays for it, not one for each of them.
+#[tokio::test]
+async fn a_call_that_got_no_answer_leaves_no_half_open_connection_behind_o11() {
+    let double = Double::start();
+    let mut impatient = config();
+    impatient.budgets.request = Duration::from_millis(150);
+    let backend = backend(impatient, &double.kubeconfig());
+    let asked = request("team-a", "u-1");
+    backend.made(&asked).await.unwrap();
+    // Several at once make several connections, which then lie idle.
+    let reads = (0..4).map(|_| async { backend.read(&key(&asked)).await });
+    futures::future::join_all(reads).await.into_iter().for_each(|read| drop(read.unwrap()));
+    let last = double.seen().iter().map(|seen| seen.connection).max().unwrap();
+    assert!(last > 1, "{last}");
+    double.script(move |seen, _| (seen.connection <= last).then_some(Reply::Hang));
+    crate::wire::later().await;
+    assert_eq!(backend.read(&key(&asked)).await.unwrap_err().class, ErrorClass::Transient);
+    backend.read(&key(&asked)).await.expect("by a new connection");
+}

@@ -1,18 +1,10 @@
 //! A refused token is read again once (K8-13), and no secret is told.
 
-use std::time::Duration;
-
 use egress_protocol::provider::ErrorClass;
 
 use crate::support::double::{Double, TOKEN};
 use crate::support::kit::{Calls, backend, config, key, request};
-
-/// Credentials are not read again more often than every few seconds: the clock goes on, the wire's time is real.
-async fn later() {
-    tokio::time::pause();
-    tokio::time::advance(Duration::from_secs(6)).await;
-    tokio::time::resume();
-}
+use crate::wire::later;
 
 #[tokio::test]
 async fn a_refused_token_is_read_again_once() {
