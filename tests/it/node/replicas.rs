@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::Child;
 use tokio::task::JoinSet;
 
 use crate::support::node::release::{CHECK_URL, DISCOVERY, NAME, NAMESPACE, TRUST};
@@ -21,34 +22,41 @@ struct Try {
     /// 0: no answer.
     status: u16,
     retry_after: Option<u32>,
+    /// The problem's; empty for a grant.
+    code: String,
 }
 
 /// A crawler that asks for a lease every 100 ms, in a Pod, until it is dropped.
 struct Crawler {
     tries: Arc<Mutex<Vec<Try>>>,
     _reader: JoinSet<()>,
+    _process: Child,
 }
 
 impl Crawler {
     fn start(node: &Node, token: &str) -> Self {
         let ask = format!(
-            "curl -s -o /dev/null --max-time 3 -w '%{{http_code}} %header{{retry-after}}\\n' -X POST -H 'authorization: Bearer {token}' \
+            "curl -s --max-time 3 -w ' %{{http_code}} %header{{retry-after}}\\n' -X POST -H 'authorization: Bearer {token}' \
              -H 'content-type: application/json' -d '{{\"ttl\": \"1s\"}}' {DISCOVERY}/v1/leases"
         );
         let script = format!("while :; do {ask}; sleep 0.1; done");
         let mut command = node.inside(&["kubectl", "-n", CLIENT.0, "exec", CLIENT.1, "--", "sh", "-c", &script]);
-        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
+        let stdout = process.stdout.take().unwrap();
         let tries = Arc::new(Mutex::new(Vec::new()));
         let (sink, mut reader) = (Arc::clone(&tries), JoinSet::new());
         reader.spawn(async move {
-            let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+            let mut lines = BufReader::new(stdout).lines();
             while let Ok(Some(line)) = lines.next_line().await {
-                let (status, retry) = line.split_once(' ').unwrap_or((&line, ""));
-                let one = Try { at: Instant::now(), status: status.parse().unwrap_or(0), retry_after: retry.trim().parse().ok() };
+                let (answer, retry) = line.rsplit_once(' ').unwrap_or_default();
+                let (body, status) = answer.rsplit_once(' ').unwrap_or_default();
+                let body: Value = serde_json::from_str(body).unwrap_or_default();
+                let code = body["code"].as_str().unwrap_or_default().to_owned();
+                let one = Try { at: Instant::now(), status: status.parse().unwrap_or(0), retry_after: retry.trim().parse().ok(), code };
                 sink.lock().unwrap().push(one);
             }
         });
-        Self { tries, _reader: reader }
+        Self { tries, _reader: reader, _process: process }
     }
 
     fn since(&self, at: Instant) -> Vec<Try> {
@@ -75,7 +83,7 @@ impl Crawler {
 fn told(failures: &[Try]) -> String {
     let mut counts = std::collections::BTreeMap::new();
     for one in failures {
-        *counts.entry((one.status, one.retry_after)).or_insert(0) += 1;
+        *counts.entry((one.status, one.code.as_str(), one.retry_after)).or_insert(0) += 1;
     }
     format!("{counts:?}")
 }
