@@ -59,9 +59,12 @@ async fn what_a_node_does_to_a_pod_shows_in_its_proxy() {
     steps.done("the kubelet stopped and back");
     failed.extend(run(&stage, &cases![outages::rebooted]).await);
     steps.done("the node rebooted");
+    stage.tell();
     if long() {
-        failed.extend(run(&stage, &cases![outages::evicted_after_five_minutes, outages::node_object_deleted]).await);
-        steps.done("LONG: the eviction timers");
+        for case in cases![outages::api_server_away_for_a_minute, outages::evicted_after_five_minutes, outages::node_object_deleted] {
+            failed.extend(run(&stage, &[case]).await);
+        }
+        steps.done("LONG: an API server that is away, the eviction timers, a node's object deleted");
     }
     let (forbidden, faults) = (stage.node.forbidden(), stage.node.warnings().await);
     assert!(failed.is_empty(), "{failed:?}, see above");

@@ -71,6 +71,31 @@ pub async fn rebooted(stage: &Stage) {
     }
 }
 
+/// LONG: the API server is away for a minute, longer than the operator may lead without it. Nothing restarts, nothing is made
+/// anew, and all is as before when it is back.
+pub async fn api_server_away_for_a_minute(stage: &Stage) {
+    let pod = stage.pod("keeps").await;
+    let restarts = || async {
+        let replica = stage.node.replicas().await.remove(0);
+        (replica["metadata"]["uid"].clone(), replica["status"]["containerStatuses"][0]["restartCount"].clone())
+    };
+    let before = restarts().await;
+    stage.node.bed("kill", &["apiserver"]).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    stage.node.bed("start", &["apiserver"]).await;
+    let answers = || async { stage.node.try_kubectl(&["get", "--raw", "/readyz"]).await.ok() };
+    stage.node.until("the API server answers", PATIENCE, answers).await;
+    let (proxies, pods) = (Watch::of(&stage.node, "proxies"), Watch::of(&stage.node, "pods"));
+    // It leads again: what is declared now is made.
+    stage.node.restricted("after").await;
+    stage.declare("after", "kubernetes", 3128).await;
+    proxies.until("after", "px", "is Ready", PATIENCE, |proxy| (proxy["status"]["phase"] == "Ready").then_some(())).await;
+    let name = pod["metadata"]["name"].as_str().unwrap();
+    pods.until("keeps", name, "is the same", PATIENCE, |now| (now["metadata"]["uid"] == pod["metadata"]["uid"]).then_some(())).await;
+    proxies.until("keeps", "px", "is Ready", PATIENCE, |proxy| (proxy["status"]["phase"] == "Ready").then_some(())).await;
+    assert_eq!(restarts().await, before);
+}
+
 /// LONG: with another node Ready the controllers do evict, after the 300 s that every Pod tolerates. The Pod is then terminating
 /// on a node that nobody answers for: its Proxy waits, and says so, until somebody deletes the Pod by force (K8-20).
 pub async fn evicted_after_five_minutes(stage: &Stage) {

@@ -1,5 +1,6 @@
 //! The node with the operator on it, an entry of the providers file for every kind of trouble, and everything that was seen.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -113,6 +114,18 @@ impl Stage {
         let mut said: Vec<Told> = self.proxies.history_of(namespace, "px").iter().map(|seen| Told::of(&seen.object)).collect();
         said.dedup();
         said
+    }
+
+    /// All that every Proxy said, for people.
+    pub fn tell(&self) {
+        let of_all = self.proxies.history(|_| true);
+        let namespaces: BTreeSet<String> = of_all.iter().map(|seen| text(&seen.object["metadata"]["namespace"])).collect();
+        for namespace in namespaces {
+            println!("--- {namespace}");
+            for Told { phase, provisioned, ready } in self.all_said(&namespace) {
+                println!("{phase}; Provisioned {provisioned:?}; Ready {ready:?}");
+            }
+        }
     }
 
     /// The name of its Pod, which every Pod that it ever has bears.
