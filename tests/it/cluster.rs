@@ -1,5 +1,6 @@
 //! Against a real control plane (`tests/bed`): what the API server says of our kinds, and the operator in a cluster.
 
+mod fleet;
 mod kinds;
 mod lifecycle;
 mod metrics;

@@ -22,6 +22,7 @@ mod guard;
 mod leases;
 mod lifecycle;
 mod live;
+mod node;
 mod scale;
 mod secrets;
 mod supervision;

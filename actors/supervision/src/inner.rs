@@ -78,7 +78,13 @@ impl<A: Actor> Inner<A> {
     pub(crate) async fn grace(&self) {
         if let Some(tasks) = self.tasks.get() {
             tasks.running.close();
-            let _ = tokio::time::timeout(TASK_GRACE, tasks.running.wait()).await;
+            if tokio::time::timeout(TASK_GRACE, tasks.running.wait()).await.is_err() {
+                tracing::debug!(
+                    actor = &*self.cell.face.id,
+                    tasks = tasks.running.len(),
+                    "tasks are aborted: they did not end when asked to"
+                );
+            }
         }
     }
 

@@ -19,7 +19,9 @@ const PAGE: &str = "500";
 #[derive(Deserialize)]
 struct Page {
     metadata: PageMeta,
-    items: Vec<Item>,
+    /// A list of metadata without any is `null` (seen with 1.36), unlike one of whole objects. It must be there all the same.
+    #[serde(deserialize_with = "Option::deserialize")]
+    items: Option<Vec<Item>>,
 }
 
 #[derive(Deserialize)]
@@ -48,7 +50,7 @@ pub(crate) async fn read(client: &ApiClient, path: &str, clock: &Clock) -> Resul
         let answer = client.send(LIST_PAGE, || Ok(()), &Request::list_metadata(PROXIES, path, &query)).await?;
         let page: Page = serde_json::from_str(&answer)
             .map_err(|error| ApiError::Transport(format!("the list cannot be read: {:?} at {}", error.classify(), error.column())))?;
-        uids.extend(page.items.into_iter().map(|item| Uid::new(item.metadata.uid)));
+        uids.extend(page.items.into_iter().flatten().map(|item| Uid::new(item.metadata.uid)));
         next = page.metadata.next.filter(|next| !next.is_empty());
         if next.is_none() {
             return Ok(LiveSet { uids: Arc::new(uids), complete: true, as_of });

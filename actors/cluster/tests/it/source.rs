@@ -206,6 +206,8 @@ async fn the_live_set_is_read_from_the_api_and_knows_what_no_watch_has_told_og_3
     let tree = Tree::start(args(&bed)).await;
     tree.synced().await;
     let mut uids = std::collections::HashSet::new();
+    let live = tree.live().await.unwrap();
+    assert_eq!((&*live.uids, live.complete), (&uids, true), "none is a set as well");
     for n in 0..3 {
         uids.insert(uid_of(&bed.create_proxy(&format!("px-{n}"), external()).await));
         let live = tree.live().await.unwrap();

@@ -162,7 +162,11 @@ impl Machine {
         if let Some(doom) = &self.doom {
             return match &self.trouble {
                 Some(trouble) => no(trouble.reason, trouble.message.clone()),
-                None => no(doom.reason, format!("{}; it is replaced", doom.message)),
+                None => {
+                    let (why, detail) = (format!("{}; it is replaced", doom.message), detail());
+                    let said = if doom.message.contains(&detail) { why } else { with_detail(&why, &detail) };
+                    no(doom.reason, said)
+                }
             };
         }
         if let Some(cause) = &self.sight.paused {
@@ -196,7 +200,8 @@ impl Machine {
             return Said::new(false, reason::PROVISIONING_TIMEOUT, format!("the instance before had no address in time; {waits}"));
         }
         let message = match (&self.tries.last, self.tries.failed) {
-            (Some(last), failed @ 1..) => format!("{failed} instances ended soon after their creation, the last one {last}; {waits}"),
+            (Some(last), 1) => format!("one instance ended soon after its creation: it {last}; {waits}"),
+            (Some(last), failed @ 2..) => format!("{failed} instances ended soon after their creation, the last one {last}; {waits}"),
             _ => waits.to_owned(),
         };
         Said::new(false, reason::PROVISIONING, message)

@@ -1,12 +1,16 @@
 // One static binary for the node bed: the pause process of every Pod's sandbox, the small things that test Pods do, and an
 // origin for proxies to reach.
 //
-//	tool pause             wait for SIGTERM (STUBBORN=1 ignores it) and reap children, as the first process of a sandbox must
+//	tool pause             wait for SIGTERM and reap children, as the first process of a sandbox must
 //	tool exit N            print a line and exit N
 //	tool eat MIB           allocate and touch MIB mebibytes, then wait as pause does
 //	tool fill FILE MIB     write MIB mebibytes to FILE, then wait as pause does
+//	tool print MIB         print MIB mebibytes, then wait as pause does
+//	tool stubborn COMMAND  the same COMMAND, which ignores SIGTERM
 //	tool api [PATH]        GET PATH (default /version) from the API server as the Pod's service account, then wait as pause does
-//	tool origin IP CERT KEY  answer every request on IP's ports 80 and 443 with who asked for what, as JSON
+//	tool origin IP CERT KEY  answer every request on IP's ports 80 and 443: 204 to /generate_204, else who asked for what, as JSON
+//
+// Under the name squid it takes its command from the file /squid, whatever it is called with: a Squid that does not do well.
 package main
 
 import (
@@ -19,7 +23,9 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -35,11 +41,14 @@ func must[T any](value T, err error) T {
 	return value
 }
 
+// Whether SIGTERM is ignored.
+var stubborn bool
+
 func wait() {
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGCHLD)
 	for s := range signals {
-		if s != syscall.SIGCHLD && os.Getenv("STUBBORN") == "" {
+		if s != syscall.SIGCHLD && !stubborn {
 			os.Exit(0)
 		}
 		for {
@@ -68,6 +77,13 @@ func fill(path string, mebibytes int) {
 	fmt.Println("wrote", mebibytes, "MiB")
 }
 
+func chatter(mebibytes int) {
+	line := strings.Repeat("chatter ", 127) + "chatter\n"
+	for range mebibytes << 10 {
+		must(io.WriteString(os.Stdout, line))
+	}
+}
+
 func api(path string) {
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(must(os.ReadFile(account + "ca.crt")))
@@ -81,6 +97,10 @@ func api(path string) {
 
 func origin(ip, cert, key string) {
 	answer := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/generate_204" {
+			w.WriteHeader(http.StatusNoContent)
+			return
+		}
 		remote, _, _ := net.SplitHostPort(r.RemoteAddr)
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(map[string]any{"remote": remote, "host": r.Host, "path": r.URL.Path, "tls": r.TLS != nil})
@@ -101,6 +121,13 @@ func argument(i int) string {
 func number(i int) int { return must(strconv.Atoi(argument(i))) }
 
 func main() {
+	if filepath.Base(os.Args[0]) == "squid" {
+		os.Args = append(os.Args[:1], strings.Fields(string(must(os.ReadFile("/squid"))))...)
+	}
+	if argument(1) == "stubborn" {
+		stubborn = true
+		os.Args = append(os.Args[:1], os.Args[2:]...)
+	}
 	switch argument(1) {
 	case "pause":
 	case "exit":
@@ -110,6 +137,8 @@ func main() {
 		eat(number(2))
 	case "fill":
 		fill(argument(2), number(3))
+	case "print":
+		chatter(number(2))
 	case "api":
 		path := argument(2)
 		if path == "" {
@@ -119,7 +148,7 @@ func main() {
 	case "origin":
 		origin(argument(2), argument(3), argument(4))
 	default:
-		fmt.Fprintln(os.Stderr, "tool: one of pause, exit, eat, fill, api, origin")
+		fmt.Fprintln(os.Stderr, "tool: one of pause, exit, eat, fill, print, stubborn, api, origin")
 		os.Exit(2)
 	}
 	wait()

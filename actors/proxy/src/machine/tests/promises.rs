@@ -487,7 +487,19 @@ fn the_condition_says_how_the_last_instances_ended_op_14() {
     }
     let (status, reason, message) = world.provisioned();
     assert_eq!((status, reason), ("False", "Provisioning"));
-    assert!(message.contains("1 instances ended soon") && message.contains("stopped by itself (Stopped)"), "{message}");
+    assert!(message.contains("one instance ended soon") && message.contains("stopped by itself (Stopped)"), "{message}");
+}
+
+/// A Pod on a lost node stays so for as long as nobody deletes it by force (K8-20): what it waits for must show.
+#[test]
+fn an_instance_that_somebody_else_deletes_is_waited_for_and_its_detail_shows_op_7() {
+    let mut world = World::ready();
+    world.vm.as_mut().expect("a vm").state = Vm1::Deleting;
+    world.pass(seconds(120));
+    world.answer();
+    let (status, reason, message) = world.provisioned();
+    assert_eq!((status, reason), ("False", "Provisioning"));
+    assert_eq!(message, "the instance is being deleted at the backend; it is replaced: Deleting");
 }
 
 #[test]
