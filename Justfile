@@ -19,6 +19,14 @@ test-chart:
 run-dev *ARGS:
     hack/run-dev {{ARGS}}
 
+# A real node of its own, the chart on it, Proxies from nothing to traffic and back (root). NAME: only tests with it in their name.
+e2e NAME="":
+    hack/e2e {{NAME}}
+
+# Takes down what an interrupted `just e2e` has left.
+e2e-clean:
+    hack/e2e clean
+
 # The chart as one file for kubectl: dist/install.yaml (needs helm).
 bundle:
     hack/bundle

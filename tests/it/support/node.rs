@@ -67,9 +67,10 @@ impl Node {
 
     /// A node that no other test sees, with these variables of `tests/bed/node`. Skipped by name where `tests/run` has none.
     pub async fn of_its_own(test: &str, variables: &[(&str, &str)]) -> Option<Self> {
-        given(test)?;
-        let dir = tempfile::tempdir().unwrap();
-        let node = Self { state: dir.path().join("node"), installed_at: AtomicUsize::new(0), own: Some(dir), _turn: None };
+        let shared = given(test)?;
+        // Beside the shared one, so that `tests/run` takes it down should this process be killed.
+        let dir = tempfile::Builder::new().prefix("node-").tempdir_in(shared.parent().unwrap()).unwrap();
+        let node = Self { state: dir.path().to_owned(), installed_at: AtomicUsize::new(0), own: Some(dir), _turn: None };
         node.up(variables).await;
         Some(node)
     }
@@ -77,8 +78,7 @@ impl Node {
     /// Starts it; after [`Self::down`] it is the same one after a reboot.
     pub async fn up(&self, variables: &[(&str, &str)]) {
         // Its daemons outlive the call and keep what they are given: no pipe of ours, or reading it would never end.
-        let log = self.state.with_extension("up");
-        std::fs::create_dir_all(self.state.parent().unwrap()).unwrap();
+        let log = self.state.join("up.log");
         let file = std::fs::File::create(&log).unwrap();
         let mut command = Command::new(script("node"));
         command.arg("up").arg(&self.state).envs(variables.iter().copied()).stdin(Stdio::null());

@@ -5,9 +5,8 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::QUICK;
-use super::stage::{PATIENCE, Stage, Told};
+use super::stage::{PATIENCE, Stage};
 use crate::support::node::condition;
-use crate::support::node::watch::Watch;
 
 /// The node is lost: what runs goes on and the probe decides; what is new is not scheduled; what is deleted waits. All is well
 /// again when the kubelet is back.
@@ -55,73 +54,71 @@ pub async fn rebooted(stage: &Stage) {
     let before = [stage.pod("keeps").await, stage.pod("late").await];
     stage.node.down().await;
     stage.node.up(&QUICK).await;
-    let (proxies, pods) = (Watch::of(&stage.node, "proxies"), Watch::of(&stage.node, "pods"));
+    let stage = stage.anew();
     for (namespace, before) in ["keeps", "late"].into_iter().zip(before) {
         let name = before["metadata"]["name"].as_str().unwrap();
         let restarted = |pod: &Value| {
-            let status = &pod["status"];
-            (status["containerStatuses"][0]["restartCount"] != before["status"]["containerStatuses"][0]["restartCount"]
-                && status["containerStatuses"][0]["ready"] == true)
-                .then(|| (status["podIP"].clone(), pod["metadata"]["uid"].clone()))
+            let (now, then) = (&pod["status"]["containerStatuses"][0], &before["status"]["containerStatuses"][0]);
+            (now["restartCount"] != then["restartCount"] && now["ready"] == true)
+                .then(|| (pod["status"]["podIP"].clone(), pod["metadata"]["uid"].clone()))
         };
-        let (ip, uid) = pods.until(namespace, name, "runs again", PATIENCE, restarted).await;
+        let (ip, uid) = stage.pods.until(namespace, name, "runs again", PATIENCE, restarted).await;
         assert_eq!(uid, before["metadata"]["uid"]);
         let there = |proxy: &Value| (proxy["status"]["ip"] == ip && proxy["status"]["phase"] == "Ready").then_some(());
-        proxies.until(namespace, "px", "is Ready where the Pod is now", PATIENCE, there).await;
+        stage.proxies.until(namespace, "px", "is Ready where the Pod is now", PATIENCE, there).await;
     }
 }
 
 /// LONG: the API server is away for a minute, longer than the operator may lead without it. Nothing restarts, nothing is made
 /// anew, and all is as before when it is back.
 pub async fn api_server_away_for_a_minute(stage: &Stage) {
-    let pod = stage.pod("keeps").await;
-    let restarts = || async {
+    let before = stage.anew().pod("keeps").await["metadata"]["uid"].clone();
+    let replica = || async {
         let replica = stage.node.replicas().await.remove(0);
         (replica["metadata"]["uid"].clone(), replica["status"]["containerStatuses"][0]["restartCount"].clone())
     };
-    let before = restarts().await;
+    let operator = replica().await;
     stage.node.bed("kill", &["apiserver"]).await;
     tokio::time::sleep(Duration::from_secs(60)).await;
     stage.node.bed("start", &["apiserver"]).await;
     let answers = || async { stage.node.try_kubectl(&["get", "--raw", "/readyz"]).await.ok() };
     stage.node.until("the API server answers", PATIENCE, answers).await;
-    let (proxies, pods) = (Watch::of(&stage.node, "proxies"), Watch::of(&stage.node, "pods"));
+    let stage = stage.anew();
     // It leads again: what is declared now is made.
     stage.node.restricted("after").await;
-    stage.declare("after", "kubernetes", 3128).await;
-    proxies.until("after", "px", "is Ready", PATIENCE, |proxy| (proxy["status"]["phase"] == "Ready").then_some(())).await;
-    let name = pod["metadata"]["name"].as_str().unwrap();
-    pods.until("keeps", name, "is the same", PATIENCE, |now| (now["metadata"]["uid"] == pod["metadata"]["uid"]).then_some(())).await;
-    proxies.until("keeps", "px", "is Ready", PATIENCE, |proxy| (proxy["status"]["phase"] == "Ready").then_some(())).await;
-    assert_eq!(restarts().await, before);
+    stage.ready("after", 3128).await;
+    assert_eq!(stage.pod("keeps").await["metadata"]["uid"], before);
+    stage.phase("keeps", "Ready").await;
+    assert_eq!(replica().await, operator);
 }
 
 /// LONG: with another node Ready the controllers do evict, after the 300 s that every Pod tolerates. The Pod is then terminating
 /// on a node that nobody answers for: its Proxy waits, and says so, until somebody deletes the Pod by force (K8-20).
 pub async fn evicted_after_five_minutes(stage: &Stage) {
-    let (start, second) = (Instant::now(), stage.node.verb("second", &["node2"]).spawn().unwrap());
+    let (start, second, stage) = (Instant::now(), stage.node.verb("second", &["node2"]).spawn().unwrap(), stage.anew());
+    let before = stage.pod("keeps").await;
+    let name = before["metadata"]["name"].as_str().unwrap();
     stage.node.bed("kill", &["kubelet"]).await;
-    let (proxies, pods) = (Watch::of(&stage.node, "proxies"), Watch::of(&stage.node, "pods"));
-    let pod = stage.pod_name("keeps").await;
     let evicted =
         |pod: &Value| (!pod["metadata"]["deletionTimestamp"].is_null()).then(|| condition(pod, "DisruptionTarget")["reason"].clone());
-    let reason = pods.until("keeps", &pod, "is evicted", Duration::from_secs(400), evicted).await;
+    let reason = stage.pods.until("keeps", name, "is evicted", Duration::from_secs(400), evicted).await;
     assert_eq!(reason, "DeletionByTaintManager");
     println!("evicted after {} s", start.elapsed().as_secs());
-    let told =
-        proxies.until("keeps", "px", "waits", PATIENCE, |proxy| Some(Told::of(proxy)).filter(|told| told.provisioned.0 == "False")).await;
+    let told = stage.says("keeps", "waits", |told| told.provisioned.2.contains("terminating on node node1, due at")).await;
     assert!(told.is("Provisioning", "False", "Provisioning"), "{told:?}");
-    let says = ["terminating on node node1, due at", "DeletionByTaintManager"];
-    assert!(says.iter().all(|part| told.provisioned.2.contains(part)), "{told:?}");
+    assert!(told.provisioned.2.contains("DeletionByTaintManager"), "{told:?}");
 
-    let uid = stage.pod("keeps").await["metadata"]["uid"].clone();
-    stage.node.kubectl(&["-n", "keeps", "delete", "pod", &pod, "--grace-period=0", "--force"]).await;
-    let anew = |pod: &Value| (pod["metadata"]["uid"] != uid && condition(pod, "PodScheduled")["reason"] == "Unschedulable").then_some(());
-    pods.until("keeps", &pod, "is made anew, and not scheduled", PATIENCE, anew).await;
+    stage.node.kubectl(&["-n", "keeps", "delete", "pod", name, "--grace-period=0", "--force"]).await;
+    let anew = |pod: &Value| {
+        (pod["metadata"]["uid"] != before["metadata"]["uid"]).then(|| condition(pod, "PodScheduled")["reason"] == "Unschedulable")
+    };
+    stage
+        .pods
+        .until("keeps", name, "is made anew, and not scheduled", PATIENCE, |pod| anew(pod).filter(|not_scheduled| *not_scheduled))
+        .await;
     stage.node.bed("start", &["kubelet"]).await;
-    let ready = |proxy: &Value| (proxy["status"]["phase"] == "Ready").then_some(());
-    proxies.until("keeps", "px", "is Ready", PATIENCE, ready).await;
-    proxies.until("late", "px", "is Ready", PATIENCE, ready).await;
+    stage.phase("keeps", "Ready").await;
+    stage.phase("late", "Ready").await;
     drop(second);
     stage.node.kubectl(&["delete", "node", "node2"]).await;
 }
@@ -129,18 +126,21 @@ pub async fn evicted_after_five_minutes(stage: &Stage) {
 /// LONG: the node's object is deleted. The collector takes every Pod with it, the operator's too; with the node they come back,
 /// one of each.
 pub async fn node_object_deleted(stage: &Stage) {
-    let pods = Watch::of(&stage.node, "pods");
-    let (name, uid) = (stage.pod_name("keeps").await, stage.pod("keeps").await["metadata"]["uid"].clone());
+    let stage = stage.anew();
+    let before = [stage.pod("keeps").await, stage.pod("late").await];
     stage.node.kubectl(&["delete", "node", "node1"]).await;
     let collected = |pod: &Value| (condition(pod, "DisruptionTarget")["reason"] == "DeletionByPodGC").then_some(());
-    pods.ever("keeps", &name, "is collected", Duration::from_secs(120), collected).await;
+    let name = before[0]["metadata"]["name"].as_str().unwrap();
+    stage.pods.ever("keeps", name, "is collected", Duration::from_secs(120), collected).await;
+    // It registers anew when it starts.
     stage.node.bed("kill", &["kubelet"]).await;
     stage.node.bed("start", &["kubelet"]).await;
-    let proxies = Watch::of(&stage.node, "proxies");
-    for namespace in ["keeps", "late"] {
-        let anew = |pod: &Value| (pod["metadata"]["uid"] != uid && condition(pod, "Ready")["status"] == "True").then_some(());
-        let name = stage.pod_name(namespace).await;
-        pods.until(namespace, &name, "is made anew", PATIENCE, anew).await;
-        proxies.until(namespace, "px", "is Ready", PATIENCE, |proxy| (proxy["status"]["phase"] == "Ready").then_some(())).await;
+    for (namespace, before) in ["keeps", "late"].into_iter().zip(before) {
+        let name = before["metadata"]["name"].as_str().unwrap();
+        let anew = |pod: &Value| {
+            (pod["metadata"]["uid"] != before["metadata"]["uid"] && condition(pod, "Ready")["status"] == "True").then_some(())
+        };
+        stage.pods.until(namespace, name, "is made anew", PATIENCE, anew).await;
+        stage.phase(namespace, "Ready").await;
     }
 }

@@ -1,6 +1,7 @@
 //! The node with the operator on it, an entry of the providers file for every kind of trouble, and everything that was seen.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -13,7 +14,7 @@ use crate::support::node::{Node, condition};
 pub const PATIENCE: Duration = Duration::from_secs(90);
 
 pub struct Stage {
-    pub node: Node,
+    pub node: Arc<Node>,
     pub proxies: Watch,
     pub pods: Watch,
 }
@@ -74,8 +75,17 @@ impl Stage {
             },
         });
         node.install(&TRUST, Some(&values)).await;
+        Self::on(Arc::new(node))
+    }
+
+    fn on(node: Arc<Node>) -> Self {
         let (proxies, pods) = (Watch::of(&node, "proxies"), Watch::of(&node, "pods"));
         Self { node, proxies, pods }
+    }
+
+    /// The same node seen anew: watches end with the API server that serves them.
+    pub fn anew(&self) -> Self {
+        Self::on(Arc::clone(&self.node))
     }
 
     /// A Proxy of that provider, probed every two seconds.
