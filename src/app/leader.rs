@@ -66,14 +66,15 @@ impl LeaderArgs {
     }
 }
 
-/// The branch of a leader as a child.
+/// The branch of a leader as a child. The budgets are its children's: one that is spent is its own end, and no further level
+/// multiplies it (SV-2).
 pub(super) fn spec(args: LeaderArgs) -> ChildSpec<Leader> {
-    ChildSpec::essential(BRANCH_ID, args)
+    ChildSpec::irreplaceable(BRANCH_ID, args)
 }
 
 /// Role: the order of start and stop of what only a leader runs. Supervised by `leadership`, or without an election by
 /// the root; supervises `providers`, `lease-journal`, `lease-broker`, `judge`, `proxies`, `sweeper`, `provider-health` and
-/// `monitor`. Receives nothing. Failure policy: essential, as most of its children are.
+/// `monitor`. Receives nothing. Failure policy: its first crash, which is a child's whose budget is spent, is its parent's.
 #[derive(Debug)]
 pub(super) struct Leader;
 

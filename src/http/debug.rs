@@ -82,15 +82,17 @@ async fn providers(State(debug): State<Debug>, request: Request) -> Result<Respo
 async fn summary(system: &System, node: &Node, health: &HealthSnapshot) -> Value {
     let address = system.address::<ProviderMessage>(&node.id);
     let name = node.id.strip_prefix(&provider::actor_id("")).unwrap_or(&node.id);
-    let mut item = match address.call(ANSWER, |reply_to| ProviderMessage::Describe { reply_to }).await {
+    let mut own = match address.call(ANSWER, |reply_to| ProviderMessage::Describe { reply_to }).await {
         Ok(summary) => json!(summary),
         Err(error) => json!({ "name": name, "status": node.status, "message": error.to_string() }),
     };
     let checked = health.provider(name).map(|checked| json!(*checked.status));
-    if let (Some(item), Some(Value::Object(status))) = (item.as_object_mut(), checked) {
-        item.extend(status);
+    // An entry can have another type than when it was checked last.
+    if let (Some(own), Some(Value::Object(mut item))) = (own.as_object_mut(), checked) {
+        item.append(own);
+        return Value::Object(item);
     }
-    item
+    own
 }
 
 async fn proxy(State(debug): State<Debug>, Path((namespace, name)): Path<(String, String)>, request: Request) -> Result<Response, Refused> {

@@ -10,7 +10,8 @@ use serde_json::Value;
 
 use crate::support::http::connect_through;
 use crate::support::lab::{Echo, Lab, block, carries, own_address};
-use crate::support::operator::Operator;
+use crate::support::operator::{Operator, files_below};
+use crate::support::pods::Pods;
 use crate::support::{eventually, rounds};
 
 const SOON: Duration = Duration::from_secs(20);
@@ -131,11 +132,13 @@ async fn twelve_kinds_of_fault_are_told_in_one_run_and_leave_the_last_good_file_
     assert_eq!(told(warnings.into_iter()), FAULTS.len() + 1, "every fault once, and the missing file");
 }
 
-/// Five entries on addresses of their own, each with what else it says.
+/// Entries on addresses of their own, each with what else it says.
 fn entries(addresses: &[Ipv4Addr], more: impl Fn(usize) -> String) -> String {
-    let entry =
-        |(at, address): (usize, &Ipv4Addr)| format!("  - name: e{at}\n    type: local\n{}{}", more(at), block(&address.to_string()));
-    addresses.iter().enumerate().map(entry).collect()
+    addresses.iter().enumerate().map(|(at, address)| entry(at, *address, &more(at))).collect()
+}
+
+fn entry(at: usize, address: Ipv4Addr, more: &str) -> String {
+    format!("  - name: e{at}\n    type: local\n{more}{}", block(&address.to_string()))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -228,5 +231,80 @@ async fn of_five_entries_the_one_that_changed_is_restarted_alone_and_knobs_chang
     write(entries(&addresses, plain));
     eventually("and is back", SOON, || async { connect_through(&through(4), &echo.target, None).await.ok() }).await;
     operator.wait_phase("default/px-4", "Ready").await;
+    operator.kill();
+}
+
+/// PC-83: a removal plus an addition. What the old type made is none of the new one's (PC-26, PC-38), there and back again;
+/// collection runs all the while.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_entry_that_changes_its_type_leaves_the_old_types_instances_alone_and_others_do_not_notice_pc_83() {
+    let addresses: [Ipv4Addr; 2] = std::array::from_fn(|_| own_address());
+    let plain = |_| String::new();
+    let mut lab = Lab::of(addresses[0], &entries(&addresses, plain)).await;
+    let cluster = Pods::start().await;
+    let kubeconfig = cluster.kubeconfig(&lab.site.path("kubeconfig"));
+    lab.site.env.push(("KUBECONFIG".to_owned(), kubeconfig));
+    // Reads soon, whichever of them met an actor that was just being replaced.
+    let flags = ["--gc-interval", "1s", "--gc-min-age", "0s", "--poll-drift", "1s", "--poll-provisioning", "1s"];
+    lab.site.flags.extend(flags.map(str::to_owned));
+    let write = |text: String| {
+        std::fs::write(lab.site.path("providers.new"), format!("providers:\n{text}")).unwrap();
+        std::fs::rename(lab.site.path("providers.new"), lab.site.path("providers.yaml")).unwrap();
+    };
+    let document = |at: usize| lab.document(&format!("px-{at}"), &format!("mode: Managed\n  provider: e{at}\n  port: 3128"));
+    lab.site.write("pool.yaml", &(0..2).map(document).collect::<String>());
+    let operator = lab.site.start().up().await;
+    for at in 0..2 {
+        operator.wait_phase(&format!("default/px-{at}"), "Ready").await;
+    }
+    let echo = Echo::start().await;
+    let mut tunnel = connect_through(&format!("{}:3128", addresses[1]), &echo.target, None).await.unwrap();
+    let (before, sockets) = (providers(&operator).await, operator.sockets());
+    let listens = |operator: &Operator, at: usize| operator.sockets().into_iter().find(|(socket, _)| *socket.ip() == addresses[at]);
+    let kept = files_below(&lab.site.path("state/marks/e0"));
+    assert_eq!(kept.len(), 1);
+    let type_of = |name: &'static str| {
+        let debug = &operator.debug;
+        async move {
+            let items = debug.get("/debug/providers").await.json()["items"].clone();
+            let entry = items.as_array().unwrap().iter().find(|entry| entry["name"] == name).cloned();
+            entry.and_then(|entry| entry["type"].as_str().map(str::to_owned))
+        }
+    };
+
+    // From `local` to `kubernetes`: the instance is asked after in the cluster, is not there, and is made there.
+    write(format!("  - {{name: e0, type: kubernetes}}\n{}", entry(1, addresses[1], "")));
+    eventually("the type is another", SOON, || async { type_of("e0").await.filter(|type_| type_ == "kubernetes") }).await;
+    let pod = eventually("a Pod is made", SOON, || async { cluster.names().pop() }).await;
+    assert!(pod.starts_with("default/proxy-"), "{pod}");
+    assert_eq!(listens(&operator, 0), None, "the old actor is gone, and its listener with it");
+    cluster.run(&pod, addresses[1]);
+    let moved = || async {
+        let proxy = operator.api.get("/v1/proxies/default/px-0").await.json();
+        (proxy["phase"] == "Ready" && proxy["ip"] == addresses[1].to_string()).then_some(())
+    };
+    eventually("it is Ready in its new place", SOON, moved).await;
+    assert_eq!(files_below(&lab.site.path("state/marks/e0")), kept, "the old type's instance is as it was");
+
+    // And back: what is in the cluster stays, what the old type had made listens again.
+    write(entries(&addresses, plain));
+    eventually("the type is the first again", SOON, || async { type_of("e0").await.filter(|type_| type_ == "local") }).await;
+    eventually("its instance listens again", SOON, || async { listens(&operator, 0) }).await;
+    let told = || async {
+        let proxy = operator.debug.get("/debug/proxies/default/px-0").await.text();
+        proxy.contains("malformed id").then_some(proxy)
+    };
+    eventually("an id of another type is told of", SOON, told).await;
+    let rounds = || async { operator.debug.get("/debug/actors?id=sweeper").await.json()["state"]["rounds"].as_u64() };
+    let seen = rounds().await.unwrap();
+    eventually("four more rounds of collection", SOON, || async { rounds().await.filter(|now| *now >= seen + 4) }).await;
+    assert_eq!((cluster.names(), cluster.deletes()), (vec![pod], 0), "the Pod is none of this type's");
+    assert_eq!(files_below(&lab.site.path("state/marks/e0")), kept);
+
+    let now = providers(&operator).await;
+    assert_eq!((&now["e1"], now["e0"].2), (&before["e1"], 0), "the other did not notice, and nobody crashed");
+    let other = |sockets: &BTreeMap<_, _>| sockets.get(&std::net::SocketAddrV4::new(addresses[1], 3128)).copied();
+    assert!(other(&sockets).is_some() && other(&sockets) == other(&operator.sockets()));
+    carries(&mut tunnel, b"still open").await.unwrap();
     operator.kill();
 }

@@ -129,7 +129,10 @@ async fn a_thousand_proxies_in_one_process_are_ready_carry_a_thousand_tunnels_in
         (left == 0).then_some(())
     })
     .await;
-    assert_eq!(operator.api.get("/v1/proxies").await.json()["items"].as_array().unwrap().len(), 0);
+    eventually("none is listed", PATIENCE, || async {
+        operator.api.get("/v1/proxies").await.json()["items"].as_array().unwrap().is_empty().then_some(())
+    })
+    .await;
 }
 
 fn uids(lab: &Lab) -> Vec<(String, String)> {

@@ -9,6 +9,7 @@ pub mod lab;
 pub mod node;
 pub mod operator;
 pub mod origin;
+pub mod pods;
 pub mod relay;
 pub mod switch;
 pub mod third_party;

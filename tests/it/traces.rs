@@ -1,6 +1,7 @@
 //! Spans reach a collector by the standard variables; nothing of it is there without them (OB-3, PC-85, PC-86, HE-8, O19).
 
 use std::collections::BTreeMap;
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -9,8 +10,9 @@ use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-use crate::support::eventually;
 use crate::support::lab::Lab;
+use crate::support::operator::lines;
+use crate::support::{eventually, free_port, skip};
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -191,6 +193,51 @@ fn tiers(log: &[Value]) {
     }
     for (message, level) in [("provider call", "DEBUG"), ("local call", "DEBUG"), ("proxy created", "INFO")] {
         assert!(log.iter().any(|line| line["message"] == message && line["level"] == level), "{message} at {level}");
+    }
+}
+
+/// DO-1: the set-up that the README tells, word for word but for the port, with the collector that `EPO_OTELCOL` names.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_collector_set_up_of_the_readme_shows_every_kind_of_span_do_1() {
+    let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap();
+    let config = readme.split("```yaml\n# otel-collector.yaml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    assert!(config.contains("\"127.0.0.1:4318\"") && readme.contains("OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318 "));
+    let Some(collector) = std::env::var_os("EPO_OTELCOL") else {
+        skip("the_collector_set_up_of_the_readme_shows_every_kind_of_span_do_1", "EPO_OTELCOL names no collector");
+        return;
+    };
+    let mut lab = Lab::new().await;
+    let port = free_port();
+    let file = lab.site.path("otel-collector.yaml");
+    std::fs::write(&file, config.replace("4318", &port.to_string())).unwrap();
+    let mut collector = Command::new(collector).arg("--config").arg(file).stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let said = lines(collector.stderr.take().unwrap());
+    let _ended = Ended(collector);
+    let mut heard = Vec::new();
+    let mut hears = |what: &str| {
+        heard.extend(said.try_iter());
+        heard.iter().any(|line: &String| line.contains(what)).then_some(())
+    };
+    eventually("the collector is ready", SOON, || std::future::ready(hears("Everything is ready"))).await;
+    lab.site.flags.push("--trace-health-probes".to_owned());
+    lab.site.env.push(("OTEL_EXPORTER_OTLP_ENDPOINT".to_owned(), format!("http://127.0.0.1:{port}")));
+    lab.site.write("px.yaml", &lab.managed("px", 3128));
+    let operator = lab.site.start().up().await;
+    operator.wait_phase("default/px", "Ready").await;
+    for name in ["proxy.reconcile", "provider.create", "local.claim", "local.write_mark", "health.probe"] {
+        eventually(name, SOON, || std::future::ready(hears(&format!(": {name}")))).await;
+    }
+    assert!(hears("service.name: Str(egress-proxies-operator)").is_some());
+    operator.kill();
+}
+
+/// A process that ends with this value.
+struct Ended(std::process::Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 

@@ -41,7 +41,7 @@ pub struct MonitorArgs {
     pub interval: Duration,
     /// `--provider-check-timeout`, resolved (PH-9).
     pub timeout: Duration,
-    /// Closed: no round begins, a check is a provider call (SV-4).
+    /// Closed: no round begins, a check is a provider call, and one under way counts for nothing (SV-4).
     pub fence: Fence,
 }
 
@@ -76,6 +76,8 @@ struct Round {
     began: Instant,
     entries: Vec<(Arc<str>, &'static str)>,
     results: BTreeMap<Arc<str>, Checked>,
+    /// A check of it ended without leadership: what it says is about us, not about its provider (SV-4).
+    fenced: bool,
     span: Span,
     _due: Timer,
 }
@@ -223,7 +225,7 @@ impl MonitorActor {
             self.running.insert(Arc::clone(name), (number, ctx.spawn(work.instrument(span.clone()))));
         }
         let due = ctx.after(timeout + GRACE, MonitorInternal::Due(number));
-        self.round = Some(Round { number, began: Instant::now(), entries, results: BTreeMap::new(), span, _due: due });
+        self.round = Some(Round { number, began: Instant::now(), entries, results: BTreeMap::new(), fenced: false, span, _due: due });
         self.finish_if_complete(ctx);
     }
 
@@ -232,6 +234,7 @@ impl MonitorActor {
             self.running.remove(&name);
         }
         let Some(round) = self.round.as_mut().filter(|round| round.number == number) else { return };
+        round.fenced |= !self.args.fence.holds();
         let took = round.began.elapsed();
         let outcome = match answer {
             Answer::Verdicts(Some(verdicts)) => Outcome::Verdicts(verdicts),
@@ -259,6 +262,10 @@ impl MonitorActor {
     fn finish(&mut self, ctx: &Context<Self>) {
         let Some(mut round) = self.round.take() else { return };
         let _entered = round.span.clone().entered();
+        if round.fenced || !self.args.fence.holds() {
+            tracing::debug!("check round discarded: leadership did not hold");
+            return;
+        }
         let earlier = std::mem::take(&mut self.snapshot);
         let abandoned = |name: &Arc<str>, type_| Checked {
             name: Arc::clone(name),

@@ -19,6 +19,8 @@ enum Does {
     Down(&'static str),
     /// Answers after that long, ready.
     After(Duration),
+    /// Answers after that long, down.
+    DownAfter(Duration),
     /// Never answers.
     Hang,
     /// As the provider's actor does when the check panics: the reply is dropped at once.
@@ -116,6 +118,7 @@ stand_in!(Provider, ProviderMessage, "provider", |ctx, this, message| {
         Does::Ready => (Duration::ZERO, Some(Some(vec![verdict(true, status::REACHABLE)]))),
         Does::Down(reason) => (Duration::ZERO, Some(Some(vec![verdict(false, reason)]))),
         Does::After(after) => (after, Some(Some(vec![verdict(true, status::REACHABLE)]))),
+        Does::DownAfter(after) => (after, Some(Some(vec![verdict(false, "Timeout")]))),
         Does::None => (Duration::ZERO, Some(None)),
         Does::NoTargets => (Duration::ZERO, Some(Some(Vec::new()))),
         Does::Panic => (Duration::from_millis(1), None),
@@ -168,6 +171,7 @@ impl Actor for TestRoot {
 struct Bed {
     system: System,
     world: Shared,
+    fence: Fence,
     _root: Tree,
 }
 
@@ -178,10 +182,11 @@ impl Bed {
         let world = World { entries: entries.to_vec(), does: does.iter().cloned().collect(), ..World::default() };
         let world = Arc::new(Mutex::new(world));
         let system = System::new(Clock::starting_at(Timestamp::from_millis(1_767_323_045_000)), Metrics::default().shared());
-        let args = MonitorArgs { interval, timeout: TIMEOUT, fence: Fence::open() };
+        let fence = Fence::open();
+        let args = MonitorArgs { interval, timeout: TIMEOUT, fence: fence.clone() };
         let spec = ChildSpec::<TestRoot>::essential("root", (Arc::clone(&world), args, entries.to_vec()));
         let root = system.start_root(spec).await.unwrap();
-        let bed = Self { system, world, _root: root };
+        let bed = Self { system, world, fence, _root: root };
         bed.pass(1).await;
         bed
     }
@@ -253,6 +258,29 @@ async fn one_publication_per_provider_and_round_and_a_cleanup_when_the_entries_c
     assert_eq!(bed.published(), ["cleanup a", "publish a"], "a reload counts from the next round on");
     assert_eq!(bed.world().told, [(Arc::from("b"), vec![]), (Arc::from("a"), vec![true])], "nothing holds the proxies of one that went");
     assert_eq!(bed.reasons().await, ["a Reachable"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_leadership_no_round_begins_and_one_under_way_counts_for_nothing_sv_4() {
+    let bed = Bed::start(&["a", "b"], INTERVAL, &[]).await;
+    bed.published();
+    bed.set("a", Does::After(Duration::from_secs(10)));
+    bed.set("b", Does::DownAfter(Duration::from_secs(5)));
+    bed.pass(60).await;
+    bed.fence.close();
+    bed.pass(6).await;
+    let leads_again = || bed.fence.extend(Instant::now() + Duration::from_secs(1 << 30));
+    leads_again();
+    bed.pass(10).await;
+    assert_eq!(bed.reasons().await, ["a Reachable", "b Reachable"], "it was back before the round ended");
+    assert!(bed.published().is_empty());
+    bed.fence.close();
+    bed.asked();
+    bed.pass(120).await;
+    assert!(bed.asked().is_empty() && bed.published().is_empty());
+    leads_again();
+    bed.pass(60).await;
+    assert_eq!(bed.reasons().await, ["a Reachable", "b Timeout"]);
 }
 
 /// HT-04 (PH-13, PH-15).

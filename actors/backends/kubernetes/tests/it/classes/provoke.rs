@@ -40,8 +40,14 @@ pub fn all(bed: &Bed) -> Vec<(&'static str, Answer)> {
             make(admin, &plain, &pod("p", &json!({"containers": [{"name": "c", "image": "i", "ports": [{"containerPort": 70000}]}]}))),
         ),
         ("timed-out", ask(admin, "GET", "/api/v1/pods?timeout=1ns", &Value::Null)),
-        ("expired", expired(admin)),
     ];
+    // The API server forgets old revisions every five minutes: a younger one still answers, and shows nothing of this.
+    let old = expired(admin);
+    if old.code == 200 {
+        eprintln!("a control plane younger than its first compaction: `expired` is not provoked anew");
+    } else {
+        all.push(("expired", old));
+    }
     let (code, retry_after, body) = admin.raw("POST", &at, "{");
     all.push(("bad-request", Answer { code, retry_after, body }));
     make(admin, &plain, &pod("there", &json!({})));
