@@ -242,6 +242,9 @@ async fn a_failed_write_stops_nothing_and_is_repaired_by_the_next_round_ht_08() 
     for name in ["good", "raced"] {
         names.until(name, "is written", |object| object["status"]["targetsReady"] == "2/2").await;
     }
+    let bad = names
+        .until("bad", "is made", |object| !object["metadata"]["uid"].is_null() && !relay.passed("PATCH", &names.name("bad")).is_empty());
+    bad.await;
     assert_eq!(names.get("bad").await.unwrap()["status"], Value::Null);
     assert_eq!(names.get("unread").await, None);
     assert_eq!(relay.passed("PATCH", &names.name("bad")).len(), 1, "it is left to the next round");

@@ -1,12 +1,14 @@
 //! What the API server admits, and what its controllers do with it (K8-5, K8-7, K8-13).
 
+use std::time::Duration;
+
 use egress_backend_kubernetes::KubernetesConfig;
 use egress_protocol::provider::{DeleteOutcome, ErrorClass};
 use egress_protocol::resource::crd;
 use egress_protocol::{InstanceName, Uid};
 use serde_json::{Value, json};
 
-use crate::support::bed::{Bed, until};
+use crate::support::bed::{Bed, until, until_within};
 use crate::support::kit::{Calls, backend, config, key, request};
 use crate::support::relay::Relay;
 
@@ -92,14 +94,18 @@ async fn the_collector_removes_the_pod_of_a_proxy_that_is_gone_and_leaves_others
     // Nobody's by its UID: this is what standalone would come to.
     let stray = request(&hands.namespace, "00000000-0000-4000-8000-00000000dead");
     in_cluster.made(&stray).await.unwrap();
-    until("the collector removes what names an owner that is not there", || hands.pod(stray.name.as_str()).is_none().then_some(()));
+    // The collector looks for new kinds every 30 s, and this one may be as young as the control plane.
+    let limit = Duration::from_secs(120);
+    until_within(limit, "the collector removes what names an owner that is not there", || {
+        hands.pod(stray.name.as_str()).is_none().then_some(())
+    });
     let pod = hands.pod(owned.name.as_str()).expect("its Proxy lives");
     assert_eq!(
         pod["metadata"]["ownerReferences"],
         json!([{"apiVersion": "crawl.example.com/v1alpha1", "kind": "Proxy", "name": "px", "uid": uid, "controller": true, "blockOwnerDeletion": false}])
     );
     bed.admin.delete(&format!("{proxies}/px"), None);
-    until("the collector removes the Pod of a Proxy that is gone", || hands.pod(owned.name.as_str()).is_none().then_some(()));
+    until_within(limit, "the collector removes the Pod of a Proxy that is gone", || hands.pod(owned.name.as_str()).is_none().then_some(()));
     let pod = hands.pod(alone.name.as_str()).expect("standalone, a Pod names no owner");
     assert_eq!(pod["metadata"]["ownerReferences"], Value::Null);
     hands.drop_namespace();

@@ -91,13 +91,18 @@ impl Hands {
 }
 
 /// Asks every 20 ms until there is something; panics with `what` after 30 s.
-pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+pub fn until<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
+    until_within(Duration::from_secs(30), what, look)
+}
+
+/// The same for what takes its time.
+pub fn until_within<T>(limit: Duration, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let started = Instant::now();
     loop {
         if let Some(found) = look() {
             return found;
         }
-        assert!(started.elapsed() < Duration::from_secs(30), "not within 30 s: {what}");
+        assert!(started.elapsed() < limit, "not within {limit:?}: {what}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
