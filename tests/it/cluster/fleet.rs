@@ -43,7 +43,7 @@ async fn same_writes(api: &ApiClient, namespace: &str, proxy: &Value) {
     }
     for reason in ["Created", "Running"] {
         let event = json!({
-            "apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": {"generateName": format!("{name}."), "namespace": namespace},
+            "apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": {"generateName": format!("{name}-"), "namespace": namespace},
             "eventTime": "2026-01-02T03:04:05.000000Z", "reportingController": "loop", "reportingInstance": "loop", "action": reason,
             "reason": reason, "type": "Normal", "note": "of the loop", "regarding": {"apiVersion": "crawl.example.com/v1alpha1", "kind": "Proxy",
                 "namespace": namespace, "name": name, "uid": made["metadata"]["uid"]},
