@@ -150,8 +150,11 @@ impl Node {
     pub async fn restricted(&self, name: &str) {
         self.namespace(name, &["pod-security.kubernetes.io/enforce=restricted", "pod-security.kubernetes.io/enforce-version=latest", MADE])
             .await;
-        // Its ServiceAccount, and the ConfigMap that clients mount, come a moment later.
-        self.kubectl(&["-n", name, "wait", "--for=create", "--timeout=90s", "serviceaccount/default", "configmap/kube-root-ca.crt"]).await;
+        // Its ServiceAccount, and the ConfigMap that clients mount, come a moment later. One at a time: of two that are absent
+        // `kubectl wait` complains at once.
+        for object in ["serviceaccount/default", "configmap/kube-root-ca.crt"] {
+            self.wait(name, object, "create", Duration::from_secs(90)).await;
+        }
     }
 
     pub async fn ready(&self, namespace: &str, proxy: &str) {
