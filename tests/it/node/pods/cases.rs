@@ -196,20 +196,26 @@ async fn one_after_the_other(stage: &Stage, namespace: &str, pod: &str) {
     assert!(events.iter().any(|event| event.starts_with("Replacing: the instance was terminated by itself")), "{events:?}");
 }
 
-/// Somebody deletes the Pod of a Ready proxy.
+/// Keeps a Pod from going, or lets it.
+async fn hold(stage: &Stage, namespace: &str, pod: &str, held: bool) {
+    let finalizers = if held { json!(["bed.test/held"]) } else { json!(null) };
+    let patch = json!({"metadata": {"finalizers": finalizers}}).to_string();
+    stage.node.kubectl(&["-n", namespace, "patch", "pod", pod, "--type=merge", "-p", &patch]).await;
+}
+
+/// Somebody deletes the Pod of a Ready proxy: it waits until the name is free, says for what, and makes another.
 pub async fn deleted_by_somebody_else(stage: &Stage) {
     stage.node.restricted("deleted").await;
     stage.ready("deleted", 3128).await;
     let before = stage.pod("deleted").await;
-    stage.node.kubectl(&["-n", "deleted", "delete", "pod", before["metadata"]["name"].as_str().unwrap(), "--wait=false"]).await;
-    let told = stage
-        .has_said("deleted", "is on its way out", |told| {
-            told.provisioned.2.contains("being deleted") && told.provisioned.2.contains("terminating on node node1, due at")
-        })
-        .await;
-    assert!(told.is("Provisioning", "False", "Provisioning"), "{told:?}");
     let name = before["metadata"]["name"].as_str().unwrap();
-    let made_anew = |pod: &serde_json::Value| (pod["metadata"]["uid"] != before["metadata"]["uid"]).then(|| pod["metadata"]["uid"].clone());
+    hold(stage, "deleted", name, true).await;
+    stage.node.kubectl(&["-n", "deleted", "delete", "pod", name, "--wait=false"]).await;
+    let waits = "the instance is being deleted at the backend; it is replaced: terminating on node node1, due at";
+    let told = stage.says("deleted", "waits", |told| told.provisioned.2.starts_with(waits)).await;
+    assert!(told.is("Provisioning", "False", "Provisioning"), "{told:?}");
+    hold(stage, "deleted", name, false).await;
+    let made_anew = |pod: &serde_json::Value| (pod["metadata"]["uid"] != before["metadata"]["uid"]).then_some(());
     stage.pods.until("deleted", name, "is made anew", PATIENCE, made_anew).await;
     stage.phase("deleted", "Ready").await;
 }
@@ -219,20 +225,17 @@ pub async fn stuck_terminating(stage: &Stage) {
     stage.node.restricted("stuck").await;
     stage.ready("stuck", 3128).await;
     let pod = stage.pod_name("stuck").await;
-    let finalizer = |list: serde_json::Value| json!({"metadata": {"finalizers": list}}).to_string();
-    let patch = async |list| stage.node.kubectl(&["-n", "stuck", "patch", "pod", &pod, "--type=merge", "-p", &finalizer(list)]).await;
-    patch(json!(["bed.test/held"])).await;
+    hold(stage, "stuck", &pod, true).await;
     stage.node.kubectl(&["-n", "stuck", "delete", "px", "px", "--wait=false"]).await;
-    let told = stage
-        .says("stuck", "waits", |told| told.phase == "Deleting" && told.provisioned.2.contains("terminating on node node1, due at"))
-        .await;
+    let waits = |told: &Told| told.phase == "Deleting" && told.provisioned.2.contains("terminating on node node1, due at");
+    let told = stage.says("stuck", "waits", waits).await;
     assert!(told.is("Deleting", "False", "Provisioning"), "{told:?}");
-    // Its time is up, and still it is there.
+    // Squid has ended, and still the Pod is there.
     let ended =
         |pod: &serde_json::Value| (pod["status"]["phase"] == "Succeeded" && !pod["metadata"]["deletionTimestamp"].is_null()).then_some(());
     stage.pods.until("stuck", &pod, "has ended", PATIENCE, ended).await;
     assert_eq!(stage.phase("stuck", "Deleting").await["metadata"]["finalizers"], json!(["crawl.example.com/instance-cleanup"]));
-    patch(json!(null)).await;
+    hold(stage, "stuck", &pod, false).await;
     stage.proxies.gone("stuck", "px", PATIENCE).await;
     stage.pods.gone("stuck", &pod, PATIENCE).await;
 }
