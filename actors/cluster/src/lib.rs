@@ -6,6 +6,7 @@
 //! - [`reviewer`]: the actor `metrics-reviewer`: whose token it is, and whether they may
 //! - [`installation`], [`server_addresses`]: which cluster this is, and where its API server is
 //! - `events`: pure: which Event is sent of what is announced; `lanes`: pure: who may send now
+//! - `sending`: what every request of ours has in common: the fence before a write, lists page by page
 //! - `paths`: where things are at the API server, and which of them we are about (OP-25)
 //!
 //! What must stay true: every write asks the fence right before it is sent (SV-4) and has a deadline (OP-29); nothing is asked
@@ -18,6 +19,7 @@ pub mod leadership;
 mod paths;
 mod place;
 pub mod reviewer;
+mod sending;
 pub mod source;
 
 pub use paths::Scope;

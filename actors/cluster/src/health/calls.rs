@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::HealthArgs;
 use crate::paths::{PROVIDER_HEALTHS, health_path};
+use crate::sending::{PageMeta, page, unless_fenced};
 
 const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 const US: &str = "egress-proxies-operator";
@@ -70,12 +71,6 @@ struct Page {
     items: Vec<Object>,
 }
 
-#[derive(Deserialize)]
-struct PageMeta {
-    #[serde(default, rename = "continue")]
-    next: Option<String>,
-}
-
 impl Calls {
     /// Reads, makes if absent, patches once (PH-20…23).
     pub(super) async fn write(&self, name: &str, status: &ProviderHealthStatus) -> Result<Written, String> {
@@ -121,8 +116,7 @@ impl Calls {
         let selector = format!("{MANAGED_BY}={US},{INSTALLATION}={}", self.args.installation);
         let (mut failed, mut next) = (None, None::<String>);
         loop {
-            let mut query = vec![("labelSelector", selector.as_str()), ("limit", PAGE)];
-            query.extend(next.as_deref().map(|next| ("continue", next)));
+            let query = page(PAGE, Some(&selector), next.as_deref());
             let answer = self.send(&Request::list(PROVIDER_HEALTHS, &health_path(""), &query)).await?;
             let page: Page = read_answer(&answer)?;
             for Object { metadata, .. } in page.items {
@@ -137,7 +131,7 @@ impl Calls {
                     Err(error) => failed = Some((metadata.name, error)),
                 }
             }
-            next = page.metadata.next.filter(|next| !next.is_empty());
+            next = page.metadata.next();
             if next.is_none() {
                 return Ok(failed);
             }
@@ -162,7 +156,7 @@ impl Calls {
 
     /// Within 10 s (PH-22), as long as we lead and are not stopping.
     async fn send(&self, request: &Request) -> Result<String, ApiError> {
-        let guard = || self.args.fence.check().map_err(|fenced| ApiError::Withheld(fenced.to_string()));
+        let guard = || unless_fenced(&self.args.fence);
         let sent = self.stop.run_until_cancelled(self.args.client.send(REQUEST, guard, request)).await;
         sent.unwrap_or_else(|| Err(ApiError::Withheld("this actor stops".to_owned())))
     }

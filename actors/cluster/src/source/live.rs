@@ -12,6 +12,7 @@ use egress_protocol::{Clock, Uid};
 use serde::Deserialize;
 
 use crate::paths::PROXIES;
+use crate::sending::{PageMeta, page, read_page};
 
 /// Metadata is small.
 const PAGE: &str = "500";
@@ -22,12 +23,6 @@ struct Page {
     /// A list of metadata without any is `null` (seen with 1.36), unlike one of whole objects. It must be there all the same.
     #[serde(deserialize_with = "Option::deserialize")]
     items: Option<Vec<Item>>,
-}
-
-#[derive(Deserialize)]
-struct PageMeta {
-    #[serde(default, rename = "continue")]
-    next: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -45,13 +40,11 @@ pub(crate) async fn read(client: &ApiClient, path: &str, clock: &Clock) -> Resul
     let as_of = clock.now();
     let (mut uids, mut next) = (HashSet::new(), None::<String>);
     loop {
-        let mut query = vec![("limit", PAGE)];
-        query.extend(next.as_deref().map(|next| ("continue", next)));
+        let query = page(PAGE, None, next.as_deref());
         let answer = client.send(LIST_PAGE, || Ok(()), &Request::list_metadata(PROXIES, path, &query)).await?;
-        let page: Page = serde_json::from_str(&answer)
-            .map_err(|error| ApiError::Transport(format!("the list cannot be read: {:?} at {}", error.classify(), error.column())))?;
+        let page: Page = read_page(&answer)?;
         uids.extend(page.items.into_iter().flatten().map(|item| Uid::new(item.metadata.uid)));
-        next = page.metadata.next.filter(|next| !next.is_empty());
+        next = page.metadata.next();
         if next.is_none() {
             return Ok(LiveSet { uids: Arc::new(uids), complete: true, as_of });
         }

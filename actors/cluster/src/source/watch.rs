@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use super::args::Pace;
 use super::lines::{Break, Lines};
 use super::version::Version;
+use crate::sending::{PageMeta, page, read_page};
 
 /// What to follow.
 pub(crate) struct Plan<T> {
@@ -46,14 +47,6 @@ struct Page {
     metadata: PageMeta,
     #[serde(default)]
     items: Option<Vec<Value>>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct PageMeta {
-    resource_version: String,
-    #[serde(default, rename = "continue")]
-    next: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -128,21 +121,19 @@ async fn list<T>(client: &ApiClient, plan: &Plan<T>, pace: &Pace) -> Result<(Ver
     let limit = pace.page.to_string();
     let (mut items, mut unreadable, mut next) = (Vec::new(), Vec::new(), None::<String>);
     loop {
-        let mut query = vec![("limit", limit.as_str())];
-        query.extend(plan.selector.as_deref().map(|selector| ("labelSelector", selector)));
-        query.extend(next.as_deref().map(|next| ("continue", next)));
+        let query = page(&limit, plan.selector.as_deref(), next.as_deref());
         let answer = client.send(LIST_PAGE, || Ok(()), &Request::list(plan.kind, &plan.path, &query)).await?;
-        let page: Page = serde_json::from_str(&answer)
-            .map_err(|error| ApiError::Transport(format!("the list cannot be read: {:?} at {}", error.classify(), error.column())))?;
+        let page: Page = read_page(&answer)?;
         for item in page.items.unwrap_or_default() {
             match (plan.decode)(item) {
                 Ok(item) => items.push(item),
                 Err(why) => unreadable.push(why),
             }
         }
-        match page.metadata.next.filter(|next| !next.is_empty()) {
-            Some(more) => next = Some(more),
-            None => return Ok((Version::new(&page.metadata.resource_version), items, unreadable)),
+        let version = Version::new(&page.metadata.resource_version);
+        next = page.metadata.next();
+        if next.is_none() {
+            return Ok((version, items, unreadable));
         }
     }
 }

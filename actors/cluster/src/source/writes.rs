@@ -15,6 +15,7 @@ use tracing::Span;
 use super::decode::{self, Meta, Seen};
 use super::patches;
 use crate::paths::{PROXIES, proxy_path};
+use crate::sending::unless_fenced;
 
 /// So often an object's finalizers are read and patched anew when somebody changes them meanwhile.
 const TRIES: usize = 3;
@@ -171,8 +172,8 @@ impl Writer {
     }
 
     async fn patch(&self, path: &str, kind: PatchKind, body: &Value) -> Result<Seen, ApiError> {
-        let fence = || self.fence.check().map_err(|fenced| ApiError::Withheld(fenced.to_string()));
-        let answer = self.client.send(REQUEST, fence, &Request::patch(PROXIES, path, kind, body)).await?;
+        let guard = || unless_fenced(&self.fence);
+        let answer = self.client.send(REQUEST, guard, &Request::patch(PROXIES, path, kind, body)).await?;
         read_answer(&answer)
     }
 

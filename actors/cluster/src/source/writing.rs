@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use egress_kube::{ApiError, REQUEST};
+use egress_kube::REQUEST;
 use egress_protocol::source::{ProxyEvent, SourceError};
 use egress_protocol::{ObjectKey, Uid};
 use egress_supervision::Context;
@@ -11,6 +11,7 @@ use tracing::{Instrument, Span};
 use super::store::Origin;
 use super::writes::{Change, Job, Trouble, Waiter, Writer};
 use super::{ClusterSource, EVENTS_WAITING, Internal, Wrote};
+use crate::sending::unless_fenced;
 
 impl ClusterSource {
     pub(super) fn write(&mut self, ctx: &Context<Self>, key: ObjectKey, uid: Uid, change: Change, span: Span, waiter: Waiter) {
@@ -86,8 +87,7 @@ impl ClusterSource {
         while let Some((key, request)) = self.announcing.next() {
             let (client, fence) = (self.args.client.clone(), self.args.fence.clone());
             ctx.spawn(async move {
-                let guard = || fence.check().map_err(|fenced| ApiError::Withheld(fenced.to_string()));
-                if let Err(error) = client.send(REQUEST, guard, &request).await {
+                if let Err(error) = client.send(REQUEST, || unless_fenced(&fence), &request).await {
                     tracing::debug!(proxy = %key, %error, "event not sent");
                 }
                 Internal::Announced(key)
