@@ -150,6 +150,8 @@ pub struct ClusterSource {
     announcing: Lanes<ObjectKey, Request>,
     proxies: Address<ProxiesMessage>,
     waiting: Option<Timer>,
+    /// The directory asked for everything and was not up yet.
+    asked: Option<Timer>,
     _tick: Timer,
     _watches: [Task; 3],
 }
@@ -189,6 +191,7 @@ impl Actor for ClusterSource {
             announcing: Lanes::new(EVENTS),
             proxies: ctx.system().address(proxies::ACTOR_ID),
             waiting: None,
+            asked: None,
             _tick: ctx.after(TICK, Internal::Tick),
             _watches: watches,
             args,
@@ -245,6 +248,7 @@ impl Actor for ClusterSource {
                 self._tick = ctx.after(TICK, Internal::Tick);
             }
             Internal::Resend => {
+                self.asked = None;
                 if self.proxies.is_up() {
                     self.resend();
                 }
@@ -290,11 +294,7 @@ impl ClusterSource {
             self.resend();
         } else {
             self.untold = true;
-            ctx.spawn(async move {
-                tokio::time::sleep(SOON).await;
-                Internal::Resend
-            })
-            .keep();
+            self.asked = Some(ctx.after(SOON, Internal::Resend));
         }
     }
 
