@@ -67,8 +67,9 @@ pub(crate) fn run(rounds: u32) -> Outcome<Vec<Table>> {
                     Some(connections) => load::run(&grants, server.address, connections, 1)?.p99,
                     None => server.helper.ask("create")?.parse()?,
                 };
+                // Else the leases of this slice would end in the next one, which is the other process's.
+                sleep(SETTLE);
             }
-            sleep(SETTLE);
             p99.push(of_round);
         }
         let of = |n: usize| thousands(Spread::of(p99.iter().map(|round| round[n])).median);
