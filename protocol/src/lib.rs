@@ -8,12 +8,14 @@
 //! - [`leadership`]: the fence, and what a replica knows of the leader
 //! - [`source`], [`proxies`], [`proxy`], [`prober`], [`judge`], [`monitor`]: the messages of each actor
 //! - [`metrics`]: every metric family, named once
+//! - [`hop`]: which header fields stay on one hop
 //! - [`net`]: classes of addresses and the lists that make exceptions
 //!
 //! Message conventions: named fields; a reply port is `reply_to`; commands are imperative, events are past
 //! tense; every message may be repeated (level-triggered). A dropped `reply_to` is an answer too: the receiver
 //! crashed or is gone, and the sender must be able to ask again.
 
+pub mod hop;
 pub mod ids;
 pub mod judge;
 pub mod leadership;

@@ -41,7 +41,7 @@ use crate::lifecycle::Lifecycle;
 
 /// How long the broker may take to answer; it answers at once, so this is for a broker that does not.
 const ANSWER: Duration = Duration::from_secs(10);
-const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+pub(super) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// What is said of calls and parameters that a later version will serve.
 pub(crate) const NOT_YET: &str = "not supported by this version";
 

@@ -5,7 +5,6 @@
 //! for a leader that is gone; a grant that cannot be written to the client is given back.
 
 mod body;
-mod headers;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +13,7 @@ use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
+use egress_protocol::hop;
 use egress_protocol::leadership::{Standing, StandingCell};
 use egress_protocol::lease::ProblemCode;
 use http::uri::{Authority, PathAndQuery, Scheme};
@@ -27,14 +27,13 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::http::connection::Exchange;
-use crate::http::discovery::Discovery;
+use crate::http::discovery::{Discovery, IDEMPOTENCY_KEY};
 use crate::http::problem::Refused;
 
 /// On a call that was handed on, and on the refusal to hand it on once more.
 pub(crate) const HOP: HeaderName = HeaderName::from_static("egress-hop");
 /// On an answer that is not the leader's.
 pub(crate) const STALE: HeaderName = HeaderName::from_static("egress-stale");
-const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const PROXIES: &str = "/v1/proxies";
 const PROXY: &str = "/v1/proxies/{namespace}/{name}";
 const LEASES: &str = "/v1/leases";
@@ -146,7 +145,7 @@ impl Forward {
         tokio::select! {
             answer = self.client.request(request) => match answer {
                 Ok(answer) => Ok(answer.map(|incoming| body::within(incoming, self.patience.part))),
-                Err(error) => Err(NoLeader(format!("the leader at {address} does not answer: {}", headers::chain(&error)))),
+                Err(error) => Err(NoLeader(format!("the leader at {address} does not answer: {}", egress_kube::chain(&error)))),
             },
             () = moved => Err(NoLeader(format!("the leader at {address} lost the leadership before it answered"))),
             () = tokio::time::sleep(within) => Err(NoLeader(format!("the leader at {address} did not answer in time"))),
@@ -239,9 +238,9 @@ async fn follow(api: &Arc<Discovery>, request: Request, next: Next) -> Response 
 }
 
 async fn hand_on(forward: &Arc<Forward>, head: &request::Parts, body: Bytes, within: Duration, grants: bool) -> Result<Response, NoLeader> {
-    let mut headers = headers::end_to_end(&head.headers);
+    let mut headers = head.headers.clone();
+    hop::strip(&mut headers);
     headers.remove(header::HOST);
-    headers.remove(header::EXPECT);
     headers.remove(header::CONTENT_LENGTH);
     headers.insert(HOP, HeaderValue::from_static("1"));
     crate::http::trace::inject(&mut headers);
@@ -250,7 +249,7 @@ async fn hand_on(forward: &Arc<Forward>, head: &request::Parts, body: Bytes, wit
         return Err(NoLeader("who was the leader does not lead any more".to_owned()));
     }
     let (mut parts, body) = answer.into_parts();
-    parts.headers = headers::end_to_end(&parts.headers);
+    hop::strip(&mut parts.headers);
     if !grants || parts.status != StatusCode::CREATED {
         return Ok(Response::from_parts(parts, body));
     }

@@ -60,7 +60,7 @@ impl From<kube::Error> for ApiError {
 }
 
 /// An error and its causes, each said once.
-fn chain(error: &dyn std::error::Error) -> String {
+pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

@@ -15,7 +15,7 @@ mod request;
 
 pub use access::{Access, AccessError};
 pub use client::{ApiClient, CONNECT, LIST_PAGE, Link, REQUEST, span};
-pub use error::ApiError;
+pub use error::{ApiError, chain};
 pub use futures::AsyncBufRead;
 pub use kube;
 pub use request::{PatchKind, Request, segment};

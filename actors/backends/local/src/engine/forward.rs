@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
+use egress_protocol::hop;
 use http::header::{CONTENT_LENGTH, HOST, HeaderValue, TRANSFER_ENCODING};
 use http::uri::{PathAndQuery, Scheme};
 use http::{Method, Request, Response, StatusCode, Uri, Version};
@@ -141,7 +142,7 @@ async fn forward(client: &Client, request: Request<Incoming>) -> Result<Response
         }
         Some(Ok(response)) => response,
     };
-    headers::strip(response.headers_mut());
+    hop::strip(response.headers_mut());
     *response.version_mut() = Version::HTTP_11;
     Ok(response.map(Either::Right))
 }
@@ -159,7 +160,7 @@ fn outgoing(request: Request<Incoming>) -> Result<(Target, Request<Incoming>), R
     };
     let target = Target::read(authority, Some(80))?;
     let host = HeaderValue::from_str(authority.as_str()).map_err(|_| Refusal::malformed("the target's host is no header value"))?;
-    headers::strip(&mut head.headers);
+    hop::strip(&mut head.headers);
     head.headers.insert(HOST, host);
     let path = head.uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
     head.uri = Uri::from(path);

@@ -1,70 +1,7 @@
-//! Which header fields stay on this hop (RFC 9110 §7.6.1). How a message's end is told is hyper's business on both sides,
-//! so that no two readers can disagree about it.
-
-use http::HeaderMap;
-use http::header::{self, HeaderName};
-
-/// Never forwarded. `Via`, `Forwarded` and the like are neither added nor removed: an egress proxy does not announce who
-/// stands behind it.
-const HOP_BY_HOP: [HeaderName; 10] = [
-    header::CONNECTION,
-    HeaderName::from_static("keep-alive"),
-    HeaderName::from_static("proxy-connection"),
-    header::PROXY_AUTHENTICATE,
-    header::PROXY_AUTHORIZATION,
-    header::TE,
-    header::TRAILER,
-    header::TRANSFER_ENCODING,
-    header::UPGRADE,
-    header::EXPECT,
-];
-
-/// Removes what `Connection` names and what is always hop-by-hop.
-pub(super) fn strip(headers: &mut HeaderMap) {
-    let named: Vec<HeaderName> = headers
-        .get_all(header::CONNECTION)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .filter_map(|token| token.trim().parse().ok())
-        .collect();
-    for name in named.iter().chain(&HOP_BY_HOP) {
-        headers.remove(name);
-    }
-}
+//! How large a request's head is.
 
 /// About what the head took on the wire: a lower bound, since blanks are gone.
 pub(super) fn size<B>(request: &http::Request<B>) -> usize {
     let line = request.method().as_str().len() + request.uri().to_string().len() + " HTTP/1.1  \r\n\r\n".len();
     request.headers().iter().fold(line, |sum, (name, value)| sum + name.as_str().len() + value.len() + ": \r\n".len())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_connection_names_stays_on_this_hop() {
-        let mut headers = HeaderMap::new();
-        for (name, value) in [
-            ("connection", "close, X-Hop"),
-            ("connection", "content-length"),
-            ("x-hop", "1"),
-            ("content-length", "5"),
-            ("keep-alive", "timeout=5"),
-            ("proxy-connection", "keep-alive"),
-            ("proxy-authorization", "Basic c2VjcmV0"),
-            ("te", "trailers"),
-            ("transfer-encoding", "chunked"),
-            ("upgrade", "h2c"),
-            ("accept", "*/*"),
-            ("x-end", "2"),
-        ] {
-            headers.append(name, value.parse().unwrap());
-        }
-        strip(&mut headers);
-        let mut left: Vec<&str> = headers.keys().map(HeaderName::as_str).collect();
-        left.sort_unstable();
-        assert_eq!(left, ["accept", "x-end"]);
-    }
 }
