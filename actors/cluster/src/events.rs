@@ -9,6 +9,7 @@ use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
 use egress_kube::{PatchKind, Request, segment};
+use egress_protocol::resource::conditions::cut_bytes;
 use egress_protocol::resource::{GROUP, VERSION};
 use egress_protocol::source::{EventReason, ProxyEvent};
 use egress_protocol::{Timestamp, Uid};
@@ -114,11 +115,11 @@ fn body(event: &ProxyEvent, name: &str, reporter: &str) -> Value {
         "metadata": {"name": name, "namespace": event.key.namespace},
         "eventTime": micro(event.at),
         "reportingController": CONTROLLER,
-        "reportingInstance": cut(reporter, 128),
+        "reportingInstance": cut_bytes(reporter, 128),
         "type": type_of(event.reason),
         "reason": event.reason.as_str(),
         "action": event.reason.as_str(),
-        "note": cut(&event.note, NOTE),
+        "note": cut_bytes(&event.note, NOTE),
         "regarding": {
             "apiVersion": format!("{GROUP}/{VERSION}"),
             "kind": "Proxy",
@@ -139,12 +140,6 @@ const fn type_of(reason: EventReason) -> &'static str {
         | EventReason::CheckUrlSuspect
         | EventReason::EgressShared => "Warning",
     }
-}
-
-/// At most that many bytes, whole characters.
-fn cut(text: &str, bytes: usize) -> &str {
-    let end = (0..=text.len().min(bytes)).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
-    &text[..end]
 }
 
 #[cfg(test)]
@@ -204,7 +199,7 @@ mod tests {
         let body = body(&event("u", EventReason::Failed, &"é".repeat(600)), "n", &"p".repeat(200));
         let length = |field: &str| body[field].as_str().unwrap().len();
         assert_eq!((length("note"), length("reportingInstance")), (1024, 128));
-        assert_eq!(cut(&"€".repeat(400), 1024).len(), 1023);
+        assert_eq!(cut_bytes(&"€".repeat(400), 1024).len(), 1023);
         assert_eq!(body["eventTime"], "2026-01-02T03:04:05.678000Z");
         assert_eq!((body["type"].as_str(), body["regarding"]["uid"].as_str()), (Some("Warning"), Some("u")));
         assert!(name(&"a.".repeat(150), u64::MAX).len() <= 253);

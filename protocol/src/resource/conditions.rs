@@ -124,6 +124,12 @@ pub fn cut(mut text: String, limit: usize) -> String {
     text
 }
 
+/// Keeps the whole characters within the first `limit` bytes of a text.
+pub fn cut_bytes(text: &str, limit: usize) -> &str {
+    let end = (0..=text.len().min(limit)).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+    &text[..end]
+}
+
 /// Whether two texts say the same but for their numbers: such a text is rewritten at most every 5 minutes (OP-7).
 /// `12`, `1.5` and `1,500` are one number each.
 pub fn same_but_for_numbers(a: &str, b: &str) -> bool {

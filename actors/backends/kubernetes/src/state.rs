@@ -7,6 +7,7 @@ use std::net::Ipv4Addr;
 
 use egress_protocol::Timestamp;
 use egress_protocol::provider::InstanceState;
+use egress_protocol::resource::conditions::cut_bytes;
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -123,8 +124,7 @@ fn ended(container: &ContainerStatus) -> Option<String> {
 
 fn bounded(mut text: String) -> String {
     if text.len() > DETAIL_LIMIT {
-        let end = (0..=DETAIL_LIMIT).rev().find(|end| text.is_char_boundary(*end)).unwrap_or_default();
-        text.truncate(end);
+        text.truncate(cut_bytes(&text, DETAIL_LIMIT).len());
         text.push('…');
     }
     text

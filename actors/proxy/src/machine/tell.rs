@@ -8,7 +8,7 @@ use egress_protocol::lease::ProxyAvailability;
 use egress_protocol::object::CloudInit;
 use egress_protocol::prober::ProbeTarget;
 use egress_protocol::provider::Op;
-use egress_protocol::resource::conditions::reason;
+use egress_protocol::resource::conditions::{cut_bytes, reason};
 use egress_protocol::source::EventReason;
 
 use super::{Effect, Machine};
@@ -90,9 +90,7 @@ impl Machine {
 
     /// Says a transition once.
     pub(super) fn announce(&mut self, reason: EventReason, note: String, out: &mut Vec<Effect>) {
-        let mut note = note;
-        let end = (0..=note.len().min(1024)).rev().find(|end| note.is_char_boundary(*end)).unwrap_or(0);
-        note.truncate(end);
+        let note = cut_bytes(&note, 1024).to_owned();
         if self.told.announced.as_ref() == Some(&(reason, note.clone())) {
             return;
         }
