@@ -167,9 +167,6 @@ impl App {
             ports,
         };
         let providers = providers::of(common, around);
-        for warning in &common.providers.warnings {
-            tracing::warn!(warning, "WARNING: providers file");
-        }
         let objects = records.len().max(demo.as_ref().map_or(1, |demo| demo.proxies.len()));
         open_files::raise(files_needed(common, objects));
 

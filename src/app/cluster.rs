@@ -1,6 +1,6 @@
 //! `run`: the settings of a cluster → a running tree (OP-1).
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -61,13 +61,13 @@ impl App {
             ports,
         };
         let providers = providers::of(common, around);
-        for warning in &common.providers.warnings {
-            tracing::warn!(warning, "WARNING: providers file");
-        }
         super::open_files::raise(super::files_needed(common, 1));
 
-        let names = || certificate::names(&settings.instance, settings.pod_ip);
-        let tls = settings.metrics_secure.then(|| Tls::new(names(), system.now())).transpose().map_err(StartError::settings)?;
+        let tls = settings
+            .metrics_secure
+            .then(|| Tls::new(certificate::names(&settings.instance, settings.pod_ip), system.now()))
+            .transpose()
+            .map_err(StartError::settings)?;
         let front = Front { standing: standing.clone(), metrics_tls: tls };
         let (http, addresses) = super::serve(common, None, &system, &lifecycle, &installation, front)?;
         let leader = LeaderArgs {
@@ -139,6 +139,5 @@ fn sweeper(settings: &RunSettings, installation: &InstallationId) -> Option<Swee
 
 /// Where other replicas reach our discovery API.
 fn reached_at(bound: SocketAddr, pod: Option<IpAddr>) -> Option<SocketAddr> {
-    let unspecified = matches!(bound.ip(), IpAddr::V4(Ipv4Addr::UNSPECIFIED)) || bound.ip().is_unspecified();
-    if unspecified { pod.map(|ip| SocketAddr::new(ip, bound.port())) } else { Some(bound) }
+    if bound.ip().is_unspecified() { pod.map(|ip| SocketAddr::new(ip, bound.port())) } else { Some(bound) }
 }

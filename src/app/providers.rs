@@ -46,8 +46,11 @@ pub(super) struct Cluster {
     pub(super) namespace: Option<Arc<str>>,
 }
 
-/// Every entry with its backend's constructor.
+/// Every entry with its backend's constructor. What is doubtful about the file is logged.
 pub(super) fn of(settings: &CommonSettings, around: Surroundings) -> ProvidersArgs {
+    for warning in &settings.providers.warnings {
+        tracing::warn!(warning, "WARNING: providers file");
+    }
     let make: MakeEntries = Arc::new(move |config| config.entries.iter().map(|entry| made(entry, &around)).collect());
     let entries = ProvidersArgs::new(make(&settings.providers));
     match &settings.providers_file {

@@ -43,8 +43,7 @@ pub(super) fn read(raw: &raw::Check, variables: &BTreeSet<String>) -> Result<Che
         }
     };
     let providers = if faults.any() { None } else { providers_of(raw.providers_config.as_deref(), &mut faults) };
-    faults.finish()?;
-    let providers = providers.ok_or_else(|| "error: a setting has no value\n".to_owned())?;
+    let providers = faults.finish(providers)?;
     Ok(CheckSettings { providers, timeout })
 }
 

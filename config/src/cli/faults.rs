@@ -36,12 +36,13 @@ impl<'a> Faults<'a> {
         self.told.push(text.into());
     }
 
-    /// One line each; `Err` when there is one.
-    pub(super) fn finish(self) -> Result<(), String> {
-        if self.told.is_empty() {
-            return Ok(());
+    /// What was read; one line for each fault when there is one. Whatever has no value has said why.
+    pub(super) fn finish<T>(self, read: Option<T>) -> Result<T, String> {
+        match read {
+            Some(read) if self.told.is_empty() => Ok(read),
+            _ if self.told.is_empty() => Err("error: a setting has no value\n".to_owned()),
+            _ => Err(self.told.iter().map(|told| format!("error: {told}\n")).collect()),
         }
-        Err(self.told.iter().map(|told| format!("error: {told}\n")).collect())
     }
 
     /// A human duration. On a fault the least of the range stands in.

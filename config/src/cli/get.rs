@@ -82,15 +82,14 @@ pub(super) fn read(raw: raw::Get, variable: Option<OsString>, variables: &BTreeS
         },
         (None, None) => None,
     };
-    faults.finish()?;
-    let missing = || "error: a setting has no value\n".to_owned();
+    let (kind, output) = faults.finish(kind.zip(output))?;
     Ok(GetSettings {
-        kind: kind.ok_or_else(missing)?,
+        kind,
         name: raw.name,
         server: raw.server.trim_end_matches('/').to_owned(),
         debug_server: raw.debug_server.trim_end_matches('/').to_owned(),
         token,
-        output: output.ok_or_else(missing)?,
+        output,
         watch: raw.watch,
     })
 }

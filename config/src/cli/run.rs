@@ -61,8 +61,7 @@ pub(super) fn read(raw: raw::Run, token: Option<OsString>, variables: &BTreeSet<
         Some(_) if !look => None,
         Some(path) => providers_of(Some(path), faults),
     });
-    faults.finish()?;
-    let common = common.ok_or_else(|| "error: a setting has no value\n".to_owned())?;
+    let common = faults.finish(common)?;
     Ok(RunSettings {
         kubeconfig: raw.kubeconfig,
         namespace: raw.proxy_namespace.map(Into::into),

@@ -29,8 +29,7 @@ pub(super) fn read(raw: raw::Standalone, token: Option<OsString>, variables: &BT
         }
         providers
     });
-    faults.finish()?;
-    let common = common.ok_or_else(|| "error: a setting has no value\n".to_owned())?;
+    let common = faults.finish(common)?;
     Ok(StandaloneSettings { objects, state, common })
 }
 
