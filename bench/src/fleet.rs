@@ -55,6 +55,7 @@ impl Shape {
             provider: Some("lab".into()),
             phase: Phase::Ready,
             healthy: true,
+            awaited: false,
             draining: false,
             host: Some("192.0.2.7".into()),
             ip: Some("192.0.2.7".into()),

@@ -66,6 +66,8 @@ pub struct ProxyAvailability {
     pub phase: Phase,
     /// Condition `Healthy` is True, neither given up (SV-2) nor paused (OP-6).
     pub healthy: bool,
+    /// It was healthy by the record, and its actor, which has just begun, does not know yet whether it still runs (HE-2).
+    pub awaited: bool,
     /// New grants are stopped whatever the health: being deleted or replaced, suspended. (`maxLeases: 0`, cordons and
     /// withheld credentials the book sees by itself.)
     pub draining: bool,
@@ -87,4 +89,11 @@ pub struct ProxyAvailability {
     pub checked_at: Option<Timestamp>,
     /// For the holder of a lease only.
     pub credentials: Option<Arc<Credentials>>,
+}
+
+impl ProxyAvailability {
+    /// What a client configures, once the host is known.
+    pub fn url(&self) -> Option<String> {
+        self.host.as_ref().map(|host| item::proxy_url(host, self.port))
+    }
 }

@@ -10,7 +10,7 @@
 //!
 //! Parts: [`fleet`] (proxies and where to find them), [`index`] and [`selectors`] (the order of LS-3 by selector), [`choosing`],
 //! [`leases`] and [`wheel`] (leases and when they end), [`passing`] (what time brings), [`cooldown`], [`targets`], [`refusal`],
-//! [`explain`], [`proxies`] (what proxies' actors and people say), [`report`], [`listing`].
+//! [`opening`] (the time after a start), [`explain`], [`proxies`] (what proxies' actors and people say), [`report`], [`listing`].
 
 mod choosing;
 mod cooldown;
@@ -19,6 +19,7 @@ mod fleet;
 mod index;
 mod leases;
 mod listing;
+mod opening;
 mod passing;
 mod proxies;
 mod refusal;
@@ -45,6 +46,7 @@ use cooldown::Cooldowns;
 use fleet::{Fleet, PerTarget};
 use leases::Leases;
 pub use listing::LeaseWalk;
+use opening::Opening;
 use passing::{BITE, Deadline};
 pub use report::Reported;
 use selectors::Selectors;
@@ -120,6 +122,8 @@ pub struct Book {
     effects: Effects,
     /// Until then proxies that only the journal knows are waited for.
     unknown_until: Option<Timestamp>,
+    /// `None`: every proxy was heard of.
+    opening: Option<Opening>,
     swept_at: Timestamp,
     judged_at: Timestamp,
 }
@@ -139,6 +143,7 @@ impl Book {
             fence: u64::try_from(now.as_millis()).unwrap_or(0).saturating_mul(1000),
             effects: Effects::default(),
             unknown_until: None,
+            opening: None,
             swept_at: now,
             judged_at: now,
         }

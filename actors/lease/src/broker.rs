@@ -110,6 +110,7 @@ impl Actor for BrokerActor {
             tick: None,
             republish: None,
         };
+        broker.book.open(ctx.now());
         broker.settle(ctx)?;
         broker.ask_for_proxies(ctx);
         broker.wind(ctx);
@@ -157,6 +158,7 @@ impl Actor for BrokerActor {
                 self.credentialed |= proxy.credentials.is_some();
                 self.book.publish(proxy, now);
             }
+            BrokerMessage::Expect { live } => self.book.expect(live),
             BrokerMessage::Withdraw { key, uid } => self.book.withdraw(&key, &uid, now),
             BrokerMessage::ProbePassed { key, uid } => self.book.probe_passed(&key, &uid),
             BrokerMessage::ListProxies { filter, after, limit, caller, reply_to } => {

@@ -3,7 +3,7 @@
 //! - role: routes objects, providers' changes and questions for a repeat to the objects' actors; keeps the rollout's book
 //! - supervised by: the leader-only branch of the tree; supervises: `proxy/<namespace>/<name>`
 //! - receives: objects from the source, changes from the providers, `Republish` from the broker, doorbells of its
-//!   children; sends: `Resend` to the source when it starts, withdrawals to the broker, a given-up proxy's status
+//!   children; sends: `Resend` to the source when it starts, withdrawals and who there is to the broker, a given-up proxy's status
 //! - states: a map of children
 //! - failure policy: a crash takes the children along; the next incarnation asks the source for every object. What the
 //!   source cannot tell (providers, which proxies the broker was told) is kept across incarnations in the arguments.
@@ -101,6 +101,8 @@ pub struct Directory {
     /// Runs while somebody waits for a place, anew with each that is granted.
     stall: Option<Timer>,
     stalled: bool,
+    /// The source has sent all there are.
+    synced: bool,
 }
 
 impl std::fmt::Debug for Directory {
@@ -118,7 +120,7 @@ impl Actor for Directory {
     async fn start(ctx: &Context<Self>, args: DirectoryArgs) -> Result<Self, Failure> {
         // A source that is down sends everything when it starts.
         let _ = ctx.system().address::<SourceMessage>(source::ACTOR_ID).send(SourceMessage::Resend);
-        Ok(Self { args, children: BTreeMap::new(), rollout: Rollout::default(), stall: None, stalled: false })
+        Ok(Self { args, children: BTreeMap::new(), rollout: Rollout::default(), stall: None, stalled: false, synced: false })
     }
 
     fn handle(&mut self, ctx: &Context<Self>, message: ProxiesMessage) -> Result<(), Failure> {
@@ -131,6 +133,7 @@ impl Actor for Directory {
             }
             ProxiesMessage::Synced { live } => self.synced(ctx, live),
             ProxiesMessage::Republish => {
+                self.say_who_lives(ctx);
                 for child in self.children.values() {
                     child.desk.order(&child.address, |orders| orders.republish += 1);
                 }
@@ -250,6 +253,16 @@ impl Directory {
             self.args.memory().known.iter().filter(|(_, uid)| !live.contains(*uid)).map(|(key, uid)| (key.clone(), uid.clone())).collect();
         for (key, uid) in dead {
             self.forget(ctx, &key, &uid);
+        }
+        self.synced = true;
+        self.say_who_lives(ctx);
+    }
+
+    /// The broker waits for those that have not spoken yet.
+    fn say_who_lives(&self, ctx: &Context<Self>) {
+        if self.synced {
+            let live = self.children.values().map(|child| child.uid.clone()).collect();
+            let _ = ctx.system().address(BROKER_ID).send(BrokerMessage::Expect { live });
         }
     }
 

@@ -129,9 +129,11 @@ impl Facts<'_> {
             Some(endpoint) => Some(endpoint.host.as_str().into()),
             None => self.address.map(|address| address.to_string().into()),
         };
+        let well = self.healthy.status == Status::True && !self.paused && !self.failed && !object.deleting;
         ProxyAvailability {
             phase: self.phase(),
-            healthy: self.healthy.status == Status::True && self.confirmed && !self.paused && !self.failed && !object.deleting,
+            healthy: well && self.confirmed,
+            awaited: well && !self.confirmed,
             draining: self.draining,
             host,
             ip: self.address.map(|address| address.to_string().into()),
@@ -152,6 +154,7 @@ fn entry(object: &ProxyObject, attributes: Arc<BTreeMap<String, String>>) -> Pro
         provider: object.spec.provider.as_deref().map(Arc::from),
         phase: Phase::Pending,
         healthy: false,
+        awaited: false,
         draining: false,
         host: None,
         ip: None,

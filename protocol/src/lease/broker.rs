@@ -34,6 +34,12 @@ pub enum BrokerMessage {
         /// Of exactly this object.
         uid: Uid,
     },
+    /// Every proxy there is: each is published by its actor. Until this was said, and each of them has spoken, a broker that
+    /// has just begun refuses nobody for good (LS-4). May be repeated.
+    Expect {
+        /// Their UIDs.
+        live: Vec<Uid>,
+    },
     /// A probe passed: the suspicion that three failing reports raised is lifted (LS-7). May be repeated.
     ProbePassed {
         /// Whose.
@@ -167,6 +173,7 @@ impl Message for BrokerMessage {
     fn kind(&self) -> &'static str {
         match self {
             Self::Publish { .. } => "Publish",
+            Self::Expect { .. } => "Expect",
             Self::Withdraw { .. } => "Withdraw",
             Self::ProbePassed { .. } => "ProbePassed",
             Self::Grant { .. } => "Grant",

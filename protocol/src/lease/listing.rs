@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::ids::ObjectKey;
-use crate::lease::{Caller, Cursor, ProxyAvailability, ProxyFilter, ProxyItem, ProxyList, item::proxy_url};
+use crate::lease::{Caller, Cursor, ProxyAvailability, ProxyFilter, ProxyItem, ProxyList};
 use crate::object::ProxyObject;
 use crate::resource::conditions::{self, Status, kind};
 use crate::resource::{Phase, ProxyStatus};
@@ -80,7 +80,7 @@ impl ProxyItem {
             ip: proxy.ip.clone(),
             egress_ip: proxy.egress_ip.clone(),
             port: proxy.port,
-            url: proxy.host.as_ref().map(|host| proxy_url(host, proxy.port)),
+            url: proxy.url(),
             attributes: Arc::clone(&proxy.attributes),
             max_leases: proxy.max_leases,
             active_leases: None,
@@ -107,6 +107,7 @@ impl ProxyAvailability {
             phase,
             // One that is given up, paused or on its way out is in another phase (OP-6).
             healthy: phase == Phase::Ready && conditions::status(conditions, kind::HEALTHY) == Status::True,
+            awaited: false,
             draining: object.deleting || object.suspended,
             host: object.spec.endpoint.as_ref().map(|endpoint| shared(&endpoint.host)).or_else(|| ip.clone()),
             ip,

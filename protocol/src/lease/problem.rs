@@ -81,7 +81,7 @@ impl ProblemCode {
             Self::UnsupportedMediaType => ("unsupported-media-type", 415, "The body must be JSON"),
             Self::HostNotAllowed => ("host-not-allowed", 421, "The host is not served here"),
             Self::Internal => ("internal", 500, "The request failed inside"),
-            Self::Overloaded => ("overloaded", 503, "Too many requests wait"),
+            Self::Overloaded => ("overloaded", 503, "The service cannot answer now"),
             Self::QueueFull => ("queue-full", 503, "The queue is full"),
             Self::NoLeader => ("no-leader", 503, "No replica leads now"),
             Self::StoreUnavailable => ("store-unavailable", 503, "The lease store does not answer"),
@@ -278,6 +278,8 @@ pub enum LeaseError {
         /// When it ended.
         ended_at: Timestamp,
     },
+    /// 503: a book that has just begun does not know its proxies yet.
+    Opening,
     /// 503: the journal took nothing, so nothing was done.
     StoreUnavailable,
 }
@@ -293,6 +295,7 @@ impl LeaseError {
             Self::UnknownLease => ProblemCode::UnknownLease,
             Self::Refused(refusal) => refusal.code,
             Self::Ended { .. } => ProblemCode::LeaseEnded,
+            Self::Opening => ProblemCode::Overloaded,
             Self::StoreUnavailable => ProblemCode::StoreUnavailable,
         }
     }
@@ -323,6 +326,7 @@ impl LeaseError {
                 ended_at: Some(*ended_at),
                 ..Problem::new(code, format!("the lease ended at {ended_at}: {reason}"))
             },
+            Self::Opening => Problem::new(code, "the proxies are being looked at after a start; try again"),
             Self::StoreUnavailable => Problem::new(code, "nothing was changed; try again"),
         }
     }

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use crate::lease::answer::{Lease, LeaseCredentials, LeaseProxy, LeaseState};
-use crate::lease::item::proxy_url;
 use crate::lease::journal::{Ending, LeaseRecord};
 use crate::lease::{ProxyAvailability, json};
 use crate::object::Credentials;
@@ -36,7 +35,7 @@ impl ProxyFragment {
             ip: proxy.ip.clone(),
             egress_ip: proxy.egress_ip.clone(),
             port: proxy.port,
-            url: proxy.host.as_ref().map(|host| proxy_url(host, proxy.port)),
+            url: proxy.url(),
             attributes: Arc::clone(&proxy.attributes),
             credentials: None,
         })
@@ -179,6 +178,7 @@ mod tests {
 
     use super::*;
     use crate::ids::Uid;
+    use crate::lease::item::proxy_url;
     use crate::lease::{LeaseId, LeaseList};
     use crate::secret::Secret;
 

@@ -10,6 +10,7 @@ use super::{Book, Deadline};
 impl Book {
     /// A proxy as it is now; the latest counts. Another UID under a known name ends the old object's leases.
     pub fn publish(&mut self, proxy: Arc<ProxyAvailability>, now: Timestamp) {
+        self.heard_of(&proxy.uid);
         let slot = match self.fleet.by_key(&proxy.key) {
             Some(slot) if self.fleet.cold(slot).uid == proxy.uid => slot,
             other => {
@@ -81,6 +82,7 @@ impl Book {
 
     /// The object is gone: its leases are revoked. Ignored for another UID than the known one.
     pub fn withdraw(&mut self, key: &ObjectKey, uid: &Uid, now: Timestamp) {
+        self.heard_of(uid);
         if let Some(slot) = self.fleet.by_key(key).filter(|slot| self.fleet.cold(*slot).uid == *uid) {
             self.remove_proxy(slot, now);
         }

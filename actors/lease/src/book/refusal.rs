@@ -22,6 +22,8 @@ pub(crate) struct Numbers {
     pub(crate) available: u32,
     pub(crate) drained: u32,
     pub(crate) unhealthy: u32,
+    /// Of the unhealthy.
+    pub(crate) awaited: u32,
     pub(crate) cooling_down: u32,
     pub(crate) at_capacity: u32,
     pub(crate) soonest: Option<Timestamp>,
@@ -95,6 +97,7 @@ impl Book {
                 }
                 Class::Unhealthy => {
                     numbers.unhealthy += 1;
+                    numbers.awaited += u32::from(self.fleet.cold(slot).published.as_ref().is_some_and(|proxy| proxy.awaited));
                     None
                 }
                 Class::Cooling(cooling) => {
@@ -146,6 +149,9 @@ impl Book {
     /// come back apart.
     pub(crate) fn refuse(&mut self, request: &GrantRequest, caller: &Caller, spread: u32, now: Timestamp) -> LeaseError {
         let numbers = self.numbers(request, caller, now);
+        if self.is_opening(&numbers, now) {
+            return LeaseError::Opening;
+        }
         let code = if numbers.matched == 0 {
             ProblemCode::NoMatch
         } else if numbers.drained + numbers.unhealthy == numbers.matched {

@@ -4,5 +4,6 @@ mod cooling;
 mod exhaustive;
 mod granting;
 mod model;
+mod opening;
 mod people;
 mod world;

@@ -31,6 +31,7 @@ fn proxy(name: &str, max_leases: u32) -> ProxyAvailability {
         provider: Some("lab".into()),
         phase: Phase::Ready,
         healthy: true,
+        awaited: false,
         draining: false,
         host: Some("192.0.2.7".into()),
         ip: None,
@@ -48,6 +49,8 @@ fn proxy(name: &str, max_leases: u32) -> ProxyAvailability {
 #[derive(Debug, Clone, Default)]
 struct Stage {
     proxies: Arc<Mutex<Vec<ProxyAvailability>>>,
+    /// Those that exist and publish nothing.
+    live: Arc<Mutex<Vec<Uid>>>,
     republished: Arc<Mutex<usize>>,
     probed: Arc<Mutex<Vec<String>>>,
 }
@@ -70,6 +73,8 @@ impl Actor for Directory {
             for proxy in self.0.proxies.lock().unwrap().iter() {
                 let _ = ctx.system().address(BROKER_ID).send(BrokerMessage::Publish { proxy: Arc::new(proxy.clone()) });
             }
+            let live = self.0.live.lock().unwrap().clone();
+            let _ = ctx.system().address(BROKER_ID).send(BrokerMessage::Expect { live });
         }
         Ok(())
     }
@@ -410,4 +415,20 @@ impl Tree {
         let (request, caller) = (Box::default(), Caller::anonymous());
         self.system.address(BROKER_ID).call(SOON, |reply_to| BrokerMessage::Grant { request, caller, reply_to }).await.unwrap()
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_broker_that_has_just_begun_refuses_nobody_for_good_until_every_proxy_has_spoken() {
+    let tree = Tree::with(&[proxy("a", 1)]).await;
+    tree.grant(lasting(600)).await.unwrap();
+    tree.stage.live.lock().unwrap().push(Uid::new("uid-b"));
+    assert!(tree.system.crash(BROKER_ID));
+    tree.known(1).await;
+    assert_eq!(tree.grant(lasting(600)).await.unwrap_err(), LeaseError::Opening);
+    let refused = tree.system.metrics().lease_refusals.get_or_create(&Reason { reason: "overloaded" }).get();
+    assert_eq!(refused, 0, "LS-4 counts refusals for good");
+    let silent = ProxyAvailability { healthy: false, ..proxy("b", 1) };
+    tree.system.address(BROKER_ID).send(BrokerMessage::Publish { proxy: Arc::new(silent) }).unwrap();
+    assert_eq!(tree.grant(lasting(600)).await.unwrap_err().code(), ProblemCode::NoCapacity);
+    tree.root.stop().await;
 }

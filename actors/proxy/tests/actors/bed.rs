@@ -33,6 +33,8 @@ pub(crate) struct World {
     /// By instance name.
     pub(crate) vms: HashMap<String, Vm>,
     pub(crate) book: BTreeMap<ObjectKey, Arc<ProxyAvailability>>,
+    /// What the broker was last told there is.
+    pub(crate) expected: Option<usize>,
     pub(crate) events: Vec<(ObjectKey, EventReason)>,
     pub(crate) create_takes: Duration,
     /// Names of proxies whose creates never end by themselves.
@@ -303,6 +305,7 @@ impl Actor for Broker {
             BrokerMessage::Publish { proxy } => {
                 world.book.insert(proxy.key.clone(), proxy);
             }
+            BrokerMessage::Expect { live } => world.expected = Some(live.len()),
             BrokerMessage::Withdraw { key, uid } if world.book.get(&key).is_some_and(|entry| entry.uid == uid) => {
                 world.book.remove(&key);
             }

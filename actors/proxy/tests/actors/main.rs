@@ -123,9 +123,11 @@ async fn a_broker_that_forgot_hears_of_every_proxy_again() {
     let bed = Bed::start().await;
     bed.apply(managed("px-1"));
     bed.until("Ready", |world| world.phase("px-1") == Some(Phase::Ready)).await;
+    assert_eq!(bed.world(|world| world.expected), Some(0), "as the source said when it was in step");
     bed.world(|world| world.book.clear());
     bed.send(ProxiesMessage::Republish);
     bed.until("known again", |world| world.book.get(&key("px-1")).is_some_and(|entry| entry.healthy)).await;
+    assert_eq!(bed.world(|world| world.expected), Some(1));
     bed.stop().await;
 }
 

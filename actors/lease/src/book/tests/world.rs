@@ -39,6 +39,7 @@ pub(crate) fn proxy(name: &str, max_leases: u32) -> ProxyAvailability {
         provider: Some("lab".into()),
         phase: Phase::Ready,
         healthy: true,
+        awaited: false,
         draining: false,
         host: Some("192.0.2.7".into()),
         ip: None,

@@ -767,9 +767,9 @@ fn the_last_written_verdict_stands_after_a_restart_and_leasing_waits_for_the_ins
     let mut world = World::ready();
     world.crash(false, false);
     assert_eq!((world.phase(), world.target.as_ref().map(|target| target.prior)), (Phase::Ready, Some(Some(true))));
-    assert!(world.availability.as_ref().is_some_and(|entry| !entry.healthy), "not yet known to run");
+    assert!(world.availability.as_ref().is_some_and(|entry| !entry.healthy && entry.awaited), "not yet known to run");
     world.answer();
-    assert!(world.availability.as_ref().is_some_and(|entry| entry.healthy));
+    assert!(world.availability.as_ref().is_some_and(|entry| entry.healthy && !entry.awaited));
     world.settle_writes();
     assert_eq!(world.writes, 0, "nothing changed, nothing is written (OP-24)");
     world.crash(false, false);
