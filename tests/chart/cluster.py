@@ -57,6 +57,15 @@ class ControlPlane:
     def apply(self, *documents, more=()):
         return self.kubectl("apply", "--server-side", "-f", "-", *more, stdin="\n---\n".join(json.dumps(d) for d in documents))
 
+    def established(self, *crds):
+        """kubectl itself fails on a CRD whose conditions are still null."""
+        def seen():
+            try:
+                return self.kubectl("wait", "--for=condition=Established", "--timeout=20s", *(f"crd/{crd}" for crd in crds))
+            except Failed:
+                return None
+        eventually(seen, "the CRDs are established")
+
     def helm(self, *args, values=None):
         if values is not None:
             return self._run([HELM, *args, "-f", "-"], json.dumps(values))

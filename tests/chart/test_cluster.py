@@ -145,7 +145,7 @@ class Life(Case):
         self.addCleanup(lambda: plane.kubectl("delete", "-f", "-", "--ignore-not-found", stdin=inside))
         first = plane.kubectl("apply", "--server-side", "-f", "-", stdin=text)
         self.assertEqual(first.count("serverside-applied"), len([d for d in yaml.safe_load_all(text) if d]))
-        plane.kubectl("wait", "--for=condition=Established", "--timeout=20s", f"crd/proxies.{GROUP}", f"crd/providerhealths.{GROUP}")
+        plane.established(f"proxies.{GROUP}", f"providerhealths.{GROUP}")
         plane.apply(PX, more=["--dry-run=server"])
         document = (ROOT / "docs" / "install.md").read_text()
         [made] = re.findall(r"(?m)^(kubectl -n \S+ create secret generic discovery-token .*)$", document)
@@ -156,7 +156,7 @@ class Life(Case):
     def test_the_samples_are_taken(self):
         """IN-3, SA-1."""
         plane.kubectl("apply", "--server-side", "-f", str(ROOT / "config" / "crd"))
-        plane.kubectl("wait", "--for=condition=Established", "--timeout=20s", f"crd/proxies.{GROUP}")
+        plane.established(f"proxies.{GROUP}")
         for folder in ("samples", "samples/pools"):
             plane.kubectl("apply", "--server-side", "--dry-run=server", "-f", str(ROOT / "config" / folder))
 

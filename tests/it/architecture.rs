@@ -5,9 +5,12 @@ use std::process::Command;
 
 use serde_json::Value;
 
+/// Of what is built here: packages for other systems need not have been fetched.
 fn metadata() -> Value {
+    let host = Command::new("rustc").args(["--print", "host-tuple"]).output().expect("rustc runs");
     let output = Command::new(env!("CARGO"))
-        .args(["metadata", "--format-version", "1", "--locked", "--offline"])
+        .args(["metadata", "--format-version", "1", "--locked", "--offline", "--filter-platform"])
+        .arg(String::from_utf8_lossy(&host.stdout).trim())
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()
         .expect("cargo metadata runs");

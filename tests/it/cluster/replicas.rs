@@ -90,7 +90,7 @@ async fn a_follower_is_ready_forwards_every_call_and_without_a_leader_lists_from
         Ok(answer) => assert_eq!(answer.json()["items"][0]["name"], "px-1", "{}", answer.text()),
         Err(_) => assert_eq!(role(&follower.api).await, "leader", "it took over before anybody asked"),
     }
-    assert!(refused.status == 503 || refused.status == 201, "{}", refused.text());
+    assert!([201, 503].contains(&refused.status), "{}", refused.text());
     if refused.status == 503 {
         assert!(refused.headers.contains_key("retry-after"), "{refused:?}");
     }
@@ -165,6 +165,8 @@ async fn a_rolling_restart_costs_a_lease_client_less_than_three_seconds_o9() {
                         let id = answer.json()["id"].as_str().unwrap().to_owned();
                         api.try_send(http::Method::DELETE, &format!("/v1/leases/{id}"), None).await.ok();
                     }
+                    // The grant before, whose answer was lost with its leader, may still run: never any other refusal.
+                    Ok(answer) if answer.status == 409 && answer.json()["code"] == "no-capacity" => drop(since.get_or_insert(now)),
                     Ok(answer) if answer.status == 503 && answer.headers.contains_key("retry-after") => drop(since.get_or_insert(now)),
                     other => panic!("{other:?}"),
                 }

@@ -78,8 +78,23 @@ impl ControlPlane {
     fn install_crds(&self) {
         let folder = Path::new(REPOSITORY).join("config/crd");
         self.kubectl(&["apply", "--server-side", "--force-conflicts", "-f", folder.to_str().unwrap()]);
-        for crd in ["proxies.crawl.example.com", "providerhealths.crawl.example.com"] {
-            self.kubectl(&["wait", "--for=condition=Established", "--timeout=20s", &format!("crd/{crd}")]);
+        let wait = [
+            "wait",
+            "--for=condition=Established",
+            "--timeout=20s",
+            "crd/proxies.crawl.example.com",
+            "crd/providerhealths.crawl.example.com",
+        ];
+        // kubectl fails on a CRD whose conditions are still null.
+        let seen = (0..20).any(|_| {
+            let done = self.try_kubectl(&wait, "").status.success();
+            if !done {
+                std::thread::sleep(Duration::from_millis(200));
+            }
+            done
+        });
+        if !seen {
+            self.kubectl(&wait);
         }
     }
 
