@@ -22,7 +22,8 @@ use crate::{Outcome, Role, load, progress};
 pub(crate) const TTL: &str = "1s";
 /// Until a server has expired what the last slice left.
 pub(crate) const SETTLE: Duration = Duration::from_millis(1300);
-const PLACES: u32 = 400_000;
+/// So many that the tenth which does not cool is never full within a slice.
+const PLACES: u32 = 20_000_000;
 /// Seconds of load before the first slice: selectors have their index, proxies were granted before, and ended leases are
 /// remembered.
 pub(crate) const WARM_UP: u32 = 8;
@@ -169,8 +170,7 @@ fn between_fleets(rounds: u32, scripts: &Scripts) -> Outcome<Table> {
 /// A burst of grants, and one connection in the second in which they expire, or do not.
 fn while_leases_expire(rounds: u32, scripts: &Scripts) -> Outcome<Table> {
     progress("while leases expire");
-    let room = 20_000_000;
-    let (expiring, staying) = (Server::leases(10_000, room, false)?, Server::leases(10_000, room, false)?);
+    let (expiring, staying) = (Server::leases(10_000, PLACES, false)?, Server::leases(10_000, PLACES, false)?);
     let short = scripts.add("short", &load::grants(&Wish::Fifty.bodies(TTL)))?;
     let long = scripts.add("long", &load::grants(&Wish::Fifty.bodies("1h")))?;
     let servers = [(&expiring, &short), (&staying, &long)];
