@@ -10,7 +10,7 @@ use egress_protocol::{Timestamp, Uid};
 use super::Book;
 
 /// How much one message may end: whoever asks meanwhile waits for one bite at most (docs/performance.md, leases that expire).
-pub(crate) const BITE: usize = 32;
+pub(crate) const BITE: usize = 16;
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
 const JUDGE_EVERY: Duration = Duration::from_secs(1);
 
