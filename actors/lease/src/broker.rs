@@ -112,7 +112,8 @@ impl Actor for BrokerActor {
         };
         broker.book.open(ctx.now());
         broker.settle(ctx)?;
-        broker.ask_for_proxies(ctx);
+        // Not from here: an answer could come before anybody can reach this incarnation.
+        ctx.tell(BrokerInternal::Republish);
         broker.wind(ctx);
         Ok(broker)
     }
@@ -179,6 +180,7 @@ impl Actor for BrokerActor {
         match message {
             BrokerInternal::Tick => {
                 self.advance(ctx);
+                ctx.metrics().targets_suspect.set(i64::try_from(self.book.suspect_targets()).unwrap_or(i64::MAX));
                 self.wind(ctx);
             }
             BrokerInternal::More => self.advance(ctx),
@@ -304,7 +306,6 @@ impl BrokerActor {
         if self.book.advance(ctx.now()) {
             ctx.tell(BrokerInternal::More);
         }
-        ctx.metrics().targets_suspect.set(i64::try_from(self.book.suspect_targets()).unwrap_or(i64::MAX));
     }
 
     fn wind(&mut self, ctx: &Context<Self>) {

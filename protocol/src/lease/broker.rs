@@ -35,7 +35,7 @@ pub enum BrokerMessage {
         uid: Uid,
     },
     /// Every proxy there is: each is published by its actor. Until this was said, and each of them has spoken, a broker that
-    /// has just begun refuses nobody for good (LS-4). May be repeated.
+    /// has just begun refuses nobody for good (LS-4), for 10 s at most. May be repeated.
     Expect {
         /// Their UIDs.
         live: Vec<Uid>,

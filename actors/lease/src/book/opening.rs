@@ -2,10 +2,12 @@
 //! those that were healthy have to be seen running once more (HE-2). Whoever is refused then is told to try again, which a
 //! 409 does not say.
 
+use egress_protocol::lease::{Caller, GrantRequest};
 use egress_protocol::{Timestamp, Uid};
 use hashbrown::HashSet;
 
-use super::refusal::Numbers;
+use super::refusal::Class;
+use super::selectors::Wanted;
 use super::{Book, Hash};
 
 /// After that it is as it is.
@@ -39,12 +41,37 @@ impl Book {
         }
     }
 
-    /// Whether a request that these numbers refuse may be granted in a moment.
-    pub(super) fn is_opening(&mut self, numbers: &Numbers, now: Timestamp) -> bool {
+    /// It is over in any case.
+    pub(super) fn open_no_longer_than(&mut self, now: Timestamp) {
         if self.opening.as_ref().is_some_and(|opening| opening.until <= now) {
             self.opening = None;
         }
+    }
+
+    /// Whether a request that is refused now may be granted in a moment. Looked at afresh: the numbers of a refusal may be
+    /// those of a moment ago.
+    pub(super) fn is_opening(&mut self, request: &GrantRequest, caller: &Caller, now: Timestamp) -> bool {
+        self.open_no_longer_than(now);
         let Some(opening) = &self.opening else { return false };
-        numbers.awaited > 0 || opening.silent.as_ref().is_none_or(|silent| !silent.is_empty())
+        opening.silent.as_ref().is_none_or(|silent| !silent.is_empty()) || self.awaits_a_match(request, caller, now)
+    }
+
+    /// Whether a proxy that the request names was healthy and has to be seen running once more.
+    fn awaits_a_match(&mut self, request: &GrantRequest, caller: &Caller, now: Timestamp) -> bool {
+        let wanted = Wanted { selector: &request.selector, caller, target: None };
+        let kept = self.selectors.find(&wanted, now);
+        let awaited = |book: &Self, slot: u32| {
+            let cold = book.fleet.cold(slot);
+            cold.published.as_ref().is_some_and(|proxy| proxy.awaited)
+                && !request.selector.exclude.contains(&cold.key)
+                && book.classify(slot, request.target.as_ref(), caller.anonymous) == Class::Unhealthy
+        };
+        match kept {
+            Some(index) => {
+                let members = self.selectors.entry(index).index.members().to_vec();
+                members.into_iter().any(|slot| awaited(self, slot))
+            }
+            None => self.matched(request, caller).into_iter().any(|slot| awaited(self, slot)),
+        }
     }
 }

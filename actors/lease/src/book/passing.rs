@@ -69,6 +69,7 @@ impl Book {
 
     /// What time alone brings about, in a bounded bite; `true` when more is due.
     pub fn advance(&mut self, now: Timestamp) -> bool {
+        self.open_no_longer_than(now);
         let expired = self.expire(now, BITE);
         let mut forgotten = 0;
         while forgotten < BITE && self.leases.forget(now - self.settings.remember, self.settings.remember_at_most) {

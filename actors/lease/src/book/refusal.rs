@@ -22,8 +22,6 @@ pub(crate) struct Numbers {
     pub(crate) available: u32,
     pub(crate) drained: u32,
     pub(crate) unhealthy: u32,
-    /// Of the unhealthy.
-    pub(crate) awaited: u32,
     pub(crate) cooling_down: u32,
     pub(crate) at_capacity: u32,
     pub(crate) soonest: Option<Timestamp>,
@@ -97,7 +95,6 @@ impl Book {
                 }
                 Class::Unhealthy => {
                     numbers.unhealthy += 1;
-                    numbers.awaited += u32::from(self.fleet.cold(slot).published.as_ref().is_some_and(|proxy| proxy.awaited));
                     None
                 }
                 Class::Cooling(cooling) => {
@@ -148,10 +145,10 @@ impl Book {
     /// The refusal of a request for which no proxy was found. `spread` is random: clients that were refused together
     /// come back apart.
     pub(crate) fn refuse(&mut self, request: &GrantRequest, caller: &Caller, spread: u32, now: Timestamp) -> LeaseError {
-        let numbers = self.numbers(request, caller, now);
-        if self.is_opening(&numbers, now) {
+        if self.is_opening(request, caller, now) {
             return LeaseError::Opening;
         }
+        let numbers = self.numbers(request, caller, now);
         let code = if numbers.matched == 0 {
             ProblemCode::NoMatch
         } else if numbers.drained + numbers.unhealthy == numbers.matched {

@@ -266,7 +266,7 @@ async fn expiry_frees_a_place_within_a_second_without_being_asked_ls_8() {
     tokio::time::sleep(Duration::from_millis(9_900)).await;
     assert_eq!(tree.stats().await.active_leases, 300);
     tokio::time::sleep(Duration::from_millis(1_100)).await;
-    assert_eq!(tree.stats().await.active_leases, 0, "three bites, of at most 128");
+    assert_eq!(tree.stats().await.active_leases, 0, "in bites");
     assert!(tree.kept().await.iter().all(|(_, state)| *state == Some(LeaseState::Expired)));
 }
 

@@ -67,6 +67,36 @@ fn an_empty_cluster_refuses_at_once_and_a_provider_that_hangs_holds_nobody_for_l
 }
 
 #[test]
+fn the_numbers_of_a_moment_ago_refuse_nobody_for_good() {
+    // More than 32, so that the selector's order and its numbers are kept.
+    let full: Vec<ProxyAvailability> = (0..40).map(|n| ProxyAvailability { healthy: false, ..proxy(&format!("px-{n}"), 1) }).collect();
+    let mut world = opened();
+    for proxy in &full {
+        world.publish(proxy.clone());
+    }
+    world.book.expect(vec![uid("a")]);
+    assert_eq!(world.try_grant(&any()).unwrap_err(), LeaseError::Opening);
+    world.publish(awaited("a"));
+    assert_eq!(world.try_grant(&any()).unwrap_err(), LeaseError::Opening, "nobody else is silent, and one may come");
+    world.publish(ProxyAvailability { healthy: false, ..proxy("a", 1) });
+    assert_eq!(world.refused(&any()).unhealthy, 41);
+    world.publish(awaited("a"));
+    assert_eq!(world.try_grant(&any()).unwrap_err(), LeaseError::Opening, "whatever was counted a moment ago");
+}
+
+#[test]
+fn one_that_is_out_by_hand_or_excluded_is_not_waited_for() {
+    let mut world = opened();
+    world.publish(ProxyAvailability { draining: true, ..awaited("a") });
+    world.book.expect(vec![uid("a")]);
+    assert_eq!(world.refused(&any()).drained, 1);
+    world.publish(awaited("a"));
+    let mut others = any();
+    others.selector.exclude.push(proxy("a", 1).key);
+    assert_eq!(world.refused(&others).code, ProblemCode::NoMatch);
+}
+
+#[test]
 fn an_old_object_of_a_name_is_not_the_one_that_is_expected() {
     let mut world = opened();
     world.book.expect(vec![uid("a")]);
