@@ -61,7 +61,7 @@ class ControlPlane:
         """kubectl itself fails on a CRD whose conditions are still null."""
         def seen():
             try:
-                return self.kubectl("wait", "--for=condition=Established", "--timeout=20s", *(f"crd/{crd}" for crd in crds))
+                return self.kubectl("wait", "--for=condition=Established", "--timeout=1s", *(f"crd/{crd}" for crd in crds))
             except Failed:
                 return None
         eventually(seen, "the CRDs are established")

@@ -81,7 +81,7 @@ impl ControlPlane {
         let wait = [
             "wait",
             "--for=condition=Established",
-            "--timeout=20s",
+            "--timeout=1s",
             "crd/proxies.crawl.example.com",
             "crd/providerhealths.crawl.example.com",
         ];
