@@ -175,7 +175,7 @@ fn while_leases_expire(rounds: u32, scripts: &Scripts) -> Outcome<Table> {
     let long = scripts.add("long", &load::grants(&Wish::Fifty.bodies("1h")))?;
     let servers = [(&expiring, &short), (&staying, &long)];
     for (server, script) in servers {
-        load::run(script, server.address, 64, 1)?;
+        load::run(script, server.address, 64, WARM_UP)?;
     }
     let mut table = Table::new(
         "expiry",
