@@ -2,16 +2,17 @@
 //! those that were healthy have to be seen running once more (HE-2). Whoever is refused then is told to try again, which a
 //! 409 does not say.
 
+use std::time::Duration;
+
 use egress_protocol::lease::{Caller, GrantRequest};
 use egress_protocol::{Timestamp, Uid};
 use hashbrown::HashSet;
 
 use super::refusal::Class;
-use super::selectors::Wanted;
 use super::{Book, Hash};
 
 /// After that it is as it is.
-const OPENING: std::time::Duration = std::time::Duration::from_secs(10);
+const OPENING: Duration = Duration::from_secs(10);
 
 /// What is not known yet.
 #[derive(Debug, Clone)]
@@ -58,20 +59,10 @@ impl Book {
 
     /// Whether a proxy that the request names was healthy and has to be seen running once more.
     fn awaits_a_match(&mut self, request: &GrantRequest, caller: &Caller, now: Timestamp) -> bool {
-        let wanted = Wanted { selector: &request.selector, caller, target: None };
-        let kept = self.selectors.find(&wanted, now);
-        let awaited = |book: &Self, slot: u32| {
-            let cold = book.fleet.cold(slot);
-            cold.published.as_ref().is_some_and(|proxy| proxy.awaited)
-                && !request.selector.exclude.contains(&cold.key)
-                && book.classify(slot, request.target.as_ref(), caller.anonymous) == Class::Unhealthy
-        };
-        match kept {
-            Some(index) => {
-                let members = self.selectors.entry(index).index.members().to_vec();
-                members.into_iter().any(|slot| awaited(self, slot))
-            }
-            None => self.matched(request, caller).into_iter().any(|slot| awaited(self, slot)),
-        }
+        let kept = self.kept_order(request, caller, now);
+        self.named(kept, request, caller).into_iter().any(|slot| {
+            self.fleet.cold(slot).published.as_ref().is_some_and(|proxy| proxy.awaited)
+                && self.classify(slot, request.target.as_ref(), caller.anonymous) == Class::Unhealthy
+        })
     }
 }

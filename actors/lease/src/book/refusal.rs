@@ -116,24 +116,35 @@ impl Book {
         numbers
     }
 
-    /// Counts the matched set, or gives the numbers of a moment ago again.
-    fn numbers(&mut self, request: &GrantRequest, caller: &Caller, now: Timestamp) -> Numbers {
-        let wanted = Wanted { selector: &request.selector, caller, target: None };
-        let Some(index) = self.selectors.find(&wanted, now) else {
-            let slots = self.matched(request, caller);
-            return self.count(&slots, request, caller);
-        };
-        let entry = self.selectors.entry(index);
-        entry.refusals.retain(|counted| now.since(counted.at) < COUNT_AGAIN_AFTER);
-        let same = |counted: &&Counted| counted.target == request.target && counted.exclude == request.selector.exclude;
-        if let Some(counted) = entry.refusals.iter().find(same) {
-            return counted.numbers;
-        }
-        let mut slots = entry.index.members().to_vec();
+    /// The order that is kept for a request's selector, whatever its target.
+    pub(super) fn kept_order(&mut self, request: &GrantRequest, caller: &Caller, now: Timestamp) -> Option<u32> {
+        self.selectors.find(&Wanted { selector: &request.selector, caller, target: None }, now)
+    }
+
+    /// As [`Book::matched`], from the kept order where there is one.
+    pub(super) fn named(&mut self, kept: Option<u32>, request: &GrantRequest, caller: &Caller) -> Vec<u32> {
+        let Some(index) = kept else { return self.matched(request, caller) };
+        let mut slots = self.selectors.entry(index).index.members().to_vec();
         if !request.selector.exclude.is_empty() {
             slots.retain(|slot| !request.selector.exclude.contains(&self.fleet.cold(*slot).key));
         }
+        slots
+    }
+
+    /// Counts the matched set, or gives the numbers of a moment ago again.
+    fn numbers(&mut self, request: &GrantRequest, caller: &Caller, now: Timestamp) -> Numbers {
+        let kept = self.kept_order(request, caller, now);
+        if let Some(index) = kept {
+            let entry = self.selectors.entry(index);
+            entry.refusals.retain(|counted| now.since(counted.at) < COUNT_AGAIN_AFTER);
+            let same = |counted: &&Counted| counted.target == request.target && counted.exclude == request.selector.exclude;
+            if let Some(counted) = entry.refusals.iter().find(same) {
+                return counted.numbers;
+            }
+        }
+        let slots = self.named(kept, request, caller);
         let numbers = self.count(&slots, request, caller);
+        let Some(index) = kept else { return numbers };
         let entry = self.selectors.entry(index);
         if entry.refusals.len() < MAX_COUNTED {
             let exclude = request.selector.exclude.clone();
