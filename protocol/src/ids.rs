@@ -83,6 +83,12 @@ impl InstanceName {
         Self(format!("proxy-{}", short_hash(uid.as_str())).into())
     }
 
+    /// Reads a name of that form; `None` for any other text.
+    pub fn parse(text: &str) -> Option<Self> {
+        let hash = text.strip_prefix("proxy-")?;
+        (hash.len() == 16 && hash.bytes().all(|b| matches!(b, b'a'..=b'z' | b'2'..=b'7'))).then(|| Self(text.into()))
+    }
+
     /// The text.
     pub fn as_str(&self) -> &str {
         &self.0
@@ -153,6 +159,15 @@ mod tests {
             ("a1b2c3d4-e5f6-4a7b-8c9d-0e1f2a3b4c5d", "proxy-kpgi7vzj2uz6yiak"),
         ] {
             assert_eq!(InstanceName::of(&Uid::new(uid)).as_str(), name);
+        }
+    }
+
+    #[test]
+    fn only_a_name_of_that_form_is_read_as_an_instance_name() {
+        let name = InstanceName::of(&Uid::new("u-1"));
+        assert_eq!(InstanceName::parse(name.as_str()), Some(name.clone()));
+        for text in ["", "proxy-", "web-1", &name.as_str()[..21], &format!("{name}a"), "proxy-CK4TO7F6PZOJJ2FH", "proxy-ck4to7f6pzojj2f1"] {
+            assert_eq!(InstanceName::parse(text), None, "{text:?}");
         }
     }
 

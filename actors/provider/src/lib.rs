@@ -1,6 +1,7 @@
 //! The provider actor: order per instance, deadlines, admission and measurement round a backend.
 //!
 //! - [`Backend`] is the seam that every backend implements
+//! - [`ownership`] reads whose instance it is from its labels: pure
 //! - `queue` decides which call may run: pure
 //! - `conformance` (feature) is the suite that every backend passes, `reference` the backend that proves the suite
 //! - [`ProviderActor`] (`provider/<entry>`) runs one backend; [`ProvidersActor`] (`providers`) has one child per entry and
@@ -11,6 +12,7 @@ mod backend;
 mod call;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+pub mod ownership;
 mod providers;
 mod queue;
 #[cfg(feature = "conformance")]

@@ -31,7 +31,6 @@ pub(crate) use answer::CallError;
 
 use crate::config::Budgets;
 use crate::id::PodRef;
-use crate::marks;
 
 /// More than any page is.
 const ANSWER_LIMIT: usize = 64 * 1024 * 1024;
@@ -41,6 +40,9 @@ const CREDENTIALS: Duration = Duration::from_secs(5);
 const A_DAY: Duration = Duration::from_secs(24 * 3600);
 /// Who made the Pods, as the API server remembers it.
 const FIELD_MANAGER: &str = "egress-proxies-operator";
+
+/// What every Pod of ours has, for the list (K8-5).
+const SELECTOR: &str = "proxy-operator-managed=true";
 
 /// The calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -137,7 +139,7 @@ impl Api {
         token: Option<&str>,
         call: &Call,
     ) -> Result<ObjectList<Pod>, CallError> {
-        let mut params = ListParams::default().labels(marks::SELECTOR).limit(limit);
+        let mut params = ListParams::default().labels(SELECTOR).limit(limit);
         params.continue_token = token.map(str::to_owned);
         let about = About { namespace, name: None };
         self.ask(SeamCall::ListPods, about, pods(namespace).list(&params), self.budgets.list_page, call).await?.read()

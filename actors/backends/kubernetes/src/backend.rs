@@ -7,6 +7,7 @@ use std::sync::Arc;
 use egress_kube::ApiClient;
 use egress_protocol::provider::{CreateRequest, DeleteOutcome, Instance, InstanceKey, ListResult, TargetVerdict};
 use egress_protocol::{InstallationId, InstanceId, InstanceName, Uid};
+use egress_provider::ownership::Ownership;
 use egress_provider::{Backend, BackendError, Call, Location, Subject};
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Pod;
@@ -15,7 +16,6 @@ use crate::api::Api;
 use crate::class::{self, failed, not_created};
 use crate::config::{CloudInit, KubernetesConfig};
 use crate::id::PodRef;
-use crate::marks::Marks;
 use crate::{check, pod, state};
 
 /// The slots of a create, a get and a delete are all at one place.
@@ -86,7 +86,7 @@ impl KubernetesBackend {
         if pod.metadata.deletion_timestamp.is_some() {
             return Err(BackendError::transient(format!("Pod {at} is still being deleted: {}", state::observe(&pod).detail)).about(at.id()));
         }
-        match Marks::of(pod.metadata.labels.as_ref()).differs(&request.uid, &request.installation) {
+        match Ownership::of(pod.metadata.labels.as_ref()).differs(&request.uid, &request.installation) {
             None => Ok(at.id()),
             Some(mark) => Err(BackendError::permanent(format!("Pod {at} is not ours: its mark {mark} differs")).about(at.id())),
         }
@@ -96,7 +96,7 @@ impl KubernetesBackend {
         let id = key.id.as_ref().ok_or_else(|| BackendError::permanent("get needs an id"))?;
         let at = PodRef::parse(id)?;
         let pod = self.api.get_pod(&at, call).await.map_err(|error| failed(format_args!("reading Pod {at}"), error).about(id.clone()))?;
-        if let Some(mark) = Marks::of(pod.metadata.labels.as_ref()).differs(&key.uid, &key.installation) {
+        if let Some(mark) = Ownership::of(pod.metadata.labels.as_ref()).differs(&key.uid, &key.installation) {
             self.warn_foreign(&at, mark);
             return Err(BackendError::not_found(format!("Pod {at} is not ours: its mark {mark} differs")).about(id.clone()));
         }
@@ -129,7 +129,7 @@ impl KubernetesBackend {
             Err(error) if class::is_absent(&error) => return Ok(Some(DeleteOutcome::Gone)),
             Err(error) => return Err(failed(format_args!("reading Pod {at}"), error).about(at.id())),
         };
-        if let Some(mark) = Marks::of(pod.metadata.labels.as_ref()).differs(&key.uid, &key.installation) {
+        if let Some(mark) = Ownership::of(pod.metadata.labels.as_ref()).differs(&key.uid, &key.installation) {
             self.warn_foreign(at, mark);
             return Ok(Some(DeleteOutcome::Gone));
         }
@@ -173,7 +173,7 @@ impl KubernetesBackend {
 
     /// As an instance, if it is one of this installation's (PC-43).
     fn ours(&self, pod: &Pod) -> Result<Option<Instance>, BackendError> {
-        if !Marks::of(pod.metadata.labels.as_ref()).is_of(&self.config.installation) {
+        if !Ownership::of(pod.metadata.labels.as_ref()).is_of(&self.config.installation) {
             return Ok(None);
         }
         let of = |part: &Option<String>| part.clone().unwrap_or_default();
@@ -195,7 +195,7 @@ impl KubernetesBackend {
 /// A Pod as an instance; its marks were looked at before.
 fn report(at: &PodRef, pod: &Pod) -> Result<Instance, BackendError> {
     let seen = state::observe(pod);
-    let marks = Marks::of(pod.metadata.labels.as_ref());
+    let marks = Ownership::of(pod.metadata.labels.as_ref());
     // The only way to a name that was not derived here: as its text.
     let name: InstanceName = serde_json::from_value(serde_json::Value::String(at.name.clone()))?;
     Ok(Instance {

@@ -1,14 +1,14 @@
 //! The kubernetes backend: one Pod that runs a real Squid per Proxy, in the Proxy's namespace (provider-kubernetes.md).
 //!
 //! - `pod`: the Pod of a request (pure); `squid`: the configuration it runs with (pure)
-//! - `state`: what a Pod's status is read as (pure); `marks`: whose Pod it is (pure); `id`: the grammar of ids (pure)
+//! - `state`: what a Pod's status is read as (pure); `id`: the grammar of ids (pure)
 //! - `class`: what a failed call means (pure)
 //! - `api`: the calls, each one span and one line
 //! - [`KubernetesBackend`]: the provider contract over them
 //! - [`KubernetesConfig`]: what the composition root fills in from the providers file
 //!
 //! What must stay true: nothing is remembered between operations; no call is made twice but after a refused token; what
-//! is not ours by its marks is never touched; cloud-init never reaches a Pod.
+//! is not ours by its labels is never touched; cloud-init never reaches a Pod.
 
 mod api;
 mod backend;
@@ -16,7 +16,6 @@ mod check;
 mod class;
 mod config;
 mod id;
-mod marks;
 mod pod;
 mod squid;
 mod state;

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use egress_protocol::provider::CreateRequest;
 use egress_protocol::resource::Proxy;
+use egress_provider::ownership;
 use k8s_openapi::api::core::v1::{
     Capabilities, Container, ContainerPort, DownwardAPIVolumeFile, DownwardAPIVolumeSource, EmptyDirVolumeSource, LocalObjectReference,
     ObjectFieldSelector, Pod, PodSecurityContext, PodSpec, Probe, ResourceRequirements, SeccompProfile, SecurityContext, Sysctl,
@@ -18,7 +19,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::Resource;
 
 use crate::config::KubernetesConfig;
-use crate::{marks, squid};
+use crate::squid;
 
 /// Where the configuration stands, and where the Pod shows it: there is no shell in the image to write it, and no second
 /// object that could be left behind.
@@ -48,9 +49,9 @@ fn metadata(request: &CreateRequest, config: &KubernetesConfig) -> ObjectMeta {
         name: Some(request.name.to_string()),
         namespace: Some(request.namespace.to_string()),
         labels: Some(text(&[
-            (marks::MANAGED, "true"),
-            (marks::UID, request.uid.as_str()),
-            (marks::INSTALLATION, request.installation.as_str()),
+            (ownership::MANAGED, "true"),
+            (ownership::UID, request.uid.as_str()),
+            (ownership::INSTALLATION, request.installation.as_str()),
             ("app.kubernetes.io/name", "squid"),
             ("app.kubernetes.io/managed-by", "egress-proxies-operator"),
         ])),
