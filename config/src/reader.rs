@@ -121,8 +121,9 @@ impl<'a> Keys<'a> {
                 self.fault(key, sink, format!("must be {least} to {most}, is {}", format_duration(found)));
                 None
             }
-            Err(_) => {
-                self.fault(key, sink, format!("must be a duration such as 90s or 5m, {least} to {most}"));
+            Err(fault) => {
+                let hint = fault.hint().map(|hint| format!(": {hint}")).unwrap_or_default();
+                self.fault(key, sink, format!("must be a duration such as 90s or 5m, {least} to {most}{hint}"));
                 None
             }
         }

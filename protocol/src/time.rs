@@ -110,12 +110,56 @@ impl Clock {
     }
 }
 
-/// Reads a human duration such as `90s`, `5m` or `1h30m`. A number without a unit is refused.
-pub fn parse_duration(text: &str) -> Result<Duration, String> {
-    if text.is_empty() || !text.ends_with(|c: char| c.is_ascii_alphabetic()) {
-        return Err(format!("{text} is not a duration such as 90s or 5m"));
+/// A text of more characters is no duration.
+const LONGEST_TEXT: usize = 100;
+/// A number of more digits, its decimals included, is no duration. With [`LONGEST_TEXT`] no sum comes near the largest
+/// duration, where the parser below would panic.
+const MOST_DIGITS: usize = 10;
+
+/// Why a text is not a duration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DurationFault {
+    /// It does not read as one.
+    Unreadable,
+    /// A unit in capital letters: `M` would be months where `m` is minutes.
+    Capital,
+    /// More digits than anybody can wait for.
+    TooLong,
+}
+
+impl DurationFault {
+    /// What helps, beside an example of a duration.
+    pub const fn hint(self) -> Option<&'static str> {
+        match self {
+            Self::Unreadable => None,
+            Self::Capital => Some("units are in lower case, m is minutes"),
+            Self::TooLong => Some("it is too long"),
+        }
     }
-    humantime::parse_duration(text).map_err(|_| format!("{text} is not a duration such as 90s or 5m"))
+}
+
+/// Goes on from the text: `is not a duration such as …`.
+impl fmt::Display for DurationFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("is not a duration such as 90s or 5m")?;
+        self.hint().map_or(Ok(()), |hint| write!(f, ": {hint}"))
+    }
+}
+
+/// Reads a human duration such as `90s`, `5m` or `1h30m`. A number without a unit is refused. Every duration that a
+/// person writes anywhere is read here; it answers whatever the text.
+pub fn parse_duration(text: &str) -> Result<Duration, DurationFault> {
+    if !text.ends_with(|c: char| c.is_ascii_alphabetic()) {
+        return Err(DurationFault::Unreadable);
+    }
+    let digits = |number: &str| number.chars().filter(char::is_ascii_digit).count();
+    if text.len() > LONGEST_TEXT || text.split(char::is_alphabetic).any(|number| digits(number) > MOST_DIGITS) {
+        return Err(DurationFault::TooLong);
+    }
+    if text.chars().any(char::is_uppercase) {
+        return Err(DurationFault::Capital);
+    }
+    humantime::parse_duration(text).map_err(|_| DurationFault::Unreadable)
 }
 
 /// Writes a duration as [`parse_duration`] reads it, without blanks: `1h30m`.
@@ -125,6 +169,8 @@ pub fn format_duration(d: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -140,5 +186,38 @@ mod tests {
         assert!(parse_duration("90").is_err());
         assert!(parse_duration("").is_err());
         assert!(parse_duration("-5s").is_err());
+    }
+
+    /// Issue 10, 3: one second more than the largest duration made the parser panic.
+    #[test]
+    fn a_duration_beyond_all_bounds_is_refused() {
+        let beyond = ["18446744073709551615s1000000000ns", "18446744073709551615s 1000ms", "99999999999y", "0.33333333333s"];
+        for text in beyond.into_iter().chain([&*"1s".repeat(51)]) {
+            assert_eq!(parse_duration(text), Err(DurationFault::TooLong), "{text}");
+        }
+        assert_eq!(parse_duration("1000000000ns"), Ok(Duration::from_secs(1)));
+        assert!(parse_duration(&"9999999999y".repeat(9)).is_ok(), "the largest that is read");
+    }
+
+    /// Issue 10, 28: `5M` was read as five months.
+    #[test]
+    fn units_in_capital_letters_are_refused_and_the_text_says_what_is_meant() {
+        for text in ["5M", "1H", "2D", "1h30M"] {
+            let fault = parse_duration(text).unwrap_err();
+            assert_eq!(fault.to_string(), "is not a duration such as 90s or 5m: units are in lower case, m is minutes", "{text}");
+        }
+    }
+
+    proptest! {
+        /// Issue 10, 3: whatever a person writes, they get a duration or a fault.
+        #[test]
+        fn any_text_is_answered(
+            parts in proptest::collection::vec(("[0-9]{0,21}(\\.[0-9]{0,12})?", " ?(ns|us|µs|ms|s|m|h|d|w|M|months|y|years|)"), 0..12),
+            noise in "\\PC{0,3}",
+        ) {
+            let text: String = parts.into_iter().map(|(number, unit)| number + &unit).collect::<String>() + &noise;
+            let _answered = parse_duration(&text);
+            let _also_without = parse_duration(text.trim_end_matches(&noise));
+        }
     }
 }

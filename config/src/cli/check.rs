@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use egress_protocol::time::{format_duration, parse_duration};
+use egress_protocol::time::{DurationFault, format_duration, parse_duration};
 
 use super::common::providers_of;
-use super::faults::Faults;
+use super::faults::{Faults, not_a_duration};
 use super::raw;
 use super::settings::CheckRounds;
 use crate::providers::ProvidersConfig;
@@ -63,13 +63,13 @@ pub(super) fn rounds(interval: &str, timeout: &str, faults: &mut Faults<'_>) -> 
     CheckRounds { interval: interval_told, timeout }
 }
 
-fn zero_or_duration(text: &str) -> Result<Duration, String> {
+fn zero_or_duration(text: &str) -> Result<Duration, DurationFault> {
     if text == "0" { Ok(Duration::ZERO) } else { parse_duration(text) }
 }
 
-fn rule(found: &Result<Duration, String>, limit: &str) -> String {
+fn rule(found: &Result<Duration, DurationFault>, limit: &str) -> String {
     match found {
         Ok(_) => format!("must be 0, or {limit}"),
-        Err(_) => format!("is not a duration: write 0, or one such as 5s, {limit}"),
+        Err(fault) => format!("{}: write 0, or one such as 5s, {limit}", not_a_duration(*fault)),
     }
 }

@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use egress_protocol::time::{format_duration, parse_duration};
+use egress_protocol::time::{DurationFault, format_duration, parse_duration};
 
 use super::environment::variable_of;
 
@@ -51,7 +51,9 @@ impl<'a> Faults<'a> {
         match parse_duration(text) {
             Ok(found) if range.contains(&found) => return found,
             Ok(_) => self.value(flag, text, format!("must be {least} to {most}")),
-            Err(_) => self.value(flag, text, format!("is not a duration: write one such as 90s or 5m, {least} to {most}")),
+            Err(fault) => {
+                self.value(flag, text, format!("{}: write one such as 90s or 5m, {least} to {most}", not_a_duration(fault)));
+            }
         }
         *range.start()
     }
@@ -64,7 +66,10 @@ impl<'a> Faults<'a> {
             Ok(found) if range.contains(&found) => found,
             found => {
                 let (least, most) = (format_duration(*range.start()), format_duration(*range.end()));
-                let rule = if found.is_ok() { "must be 0" } else { "is not a duration: write 0" };
+                let rule = match found {
+                    Ok(_) => "must be 0".to_owned(),
+                    Err(fault) => format!("{}: write 0", not_a_duration(fault)),
+                };
                 self.value(flag, text, format!("{rule}, or {least} to {most}"));
                 Duration::ZERO
             }
@@ -94,4 +99,9 @@ impl<'a> Faults<'a> {
         }
         found
     }
+}
+
+/// Why a text is none, before what to write instead.
+pub(super) fn not_a_duration(fault: DurationFault) -> String {
+    fault.hint().map_or_else(|| "is not a duration".to_owned(), |hint| format!("is not a duration ({hint})"))
 }

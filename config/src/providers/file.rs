@@ -2,12 +2,16 @@
 //! Secret by a file that an entry names, so a look compares contents, never times or inodes.
 
 use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
 use super::{ProvidersConfig, parse};
 use crate::fault::{Fault, Sink, WHOLE};
+
+/// Reads the content of a file, which is how its faults name it.
+type Parse = fn(file: &str, bytes: &[u8]) -> Result<ProvidersConfig, Vec<Fault>>;
 
 /// What a look found.
 #[derive(Debug, Clone, PartialEq)]
@@ -32,14 +36,21 @@ impl Snapshot {
     }
 
     fn of(path: &Path, content: &std::io::Result<Vec<u8>>) -> Self {
+        Self::parsed_by(parse, path, content)
+    }
+
+    fn parsed_by(parse: Parse, path: &Path, content: &std::io::Result<Vec<u8>>) -> Self {
         let file = path.display().to_string();
+        let whole = |reason: String| {
+            let mut sink = Sink::new(&file, 0);
+            sink.push(None, WHOLE, reason);
+            Err(sink.into_faults())
+        };
         let mut config = match content {
-            Ok(bytes) => parse(&file, bytes),
-            Err(error) => {
-                let mut sink = Sink::new(&file, 0);
-                sink.push(None, WHOLE, format!("cannot be read: {error}"));
-                Err(sink.into_faults())
-            }
+            // No content may take down whoever follows the file, nor be tried again at each look.
+            Ok(bytes) => catch_unwind(AssertUnwindSafe(|| parse(&file, bytes)))
+                .unwrap_or_else(|_| whole("cannot be parsed: the parser gave up on it".to_owned())),
+            Err(error) => whole(format!("cannot be read: {error}")),
         };
         let mut files = Vec::new();
         for entry in config.iter_mut().flat_map(|config| &mut config.entries) {
@@ -120,6 +131,30 @@ mod tests {
         let third = second.again(&path).unwrap();
         assert!(third.config.as_ref().unwrap_err()[0].to_string().contains("cannot be read"));
         assert_eq!(third.again(&path), None);
+    }
+
+    /// Issue 10, 3: a parser that panics is a fault of the content, told once, and gone with that content.
+    #[test]
+    fn a_content_that_makes_the_parser_panic_is_a_fault_of_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("providers.yaml");
+        fs::write(&path, "providers: [{name: a, type: local}]").unwrap();
+        let snapshot = Snapshot::parsed_by(|_, _| panic!("a fault of the parser"), &path, &fs::read(&path));
+        let fault = snapshot.config.as_ref().unwrap_err()[0].to_string();
+        assert_eq!(fault, format!("{}: cannot be parsed: the parser gave up on it", path.display()));
+        assert_eq!(snapshot.again(&path), None, "the same content is not tried again");
+        fs::write(&path, "providers: [{name: b, type: local}]").unwrap();
+        assert_eq!(names(&snapshot.again(&path).unwrap()), ["b"]);
+    }
+
+    /// Issue 10, 3: as it was found, through the whole file.
+    #[test]
+    fn a_duration_beyond_all_bounds_is_a_fault_of_its_field() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("providers.yaml");
+        fs::write(&path, "providers: [{name: a, type: local, local: {idleTimeout: 18446744073709551615s1000000000ns}}]").unwrap();
+        let fault = Snapshot::read(&path).config.unwrap_err()[0].brief();
+        assert_eq!(fault, "providers[0] \"a\": local.idleTimeout must be a duration such as 90s or 5m, 1s to 1h: it is too long");
     }
 
     /// PC-59: the fingerprint follows the files that an entry names.

@@ -349,7 +349,7 @@ fn ttl(node: &Node) -> Result<Duration, String> {
 
 fn duration(node: &Node) -> Result<Duration, String> {
     match node {
-        Node::Text(text) => parse_duration(text).map_err(|_| format!("{} is not a duration such as 90s or 5m", excerpt(text))),
+        Node::Text(text) => parse_duration(text).map_err(|fault| format!("{} {fault}", excerpt(text))),
         Node::Number(number) => Err(format!("{number} is not a duration such as 90s or 5m")),
         Node::Null | Node::Bool(_) | Node::List(_) | Node::Object(_) => Err("must be a duration such as 90s or 5m".to_owned()),
     }
