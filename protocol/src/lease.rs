@@ -28,7 +28,7 @@ pub use caller::Caller;
 pub use cursor::Cursor;
 pub use id::LeaseId;
 pub use item::{CoolingItem, CordonItem, ProxyItem, ProxyList};
-pub use journal::{Cooldown, CooldownOwner, Cordon, Ending, Entry, JournalMessage, LeaseRecord, Snapshot, StoredLease};
+pub use journal::{Cooldown, CooldownOwner, Cordon, Ending, Entry, JournalMessage, LeaseRecord, Snapshot, StoredCooldown, StoredLease};
 pub use listing::ProxyWalk;
 pub use problem::{FieldError, LeaseError, Problem, ProblemCode, Refusal};
 pub use request::{

@@ -150,6 +150,8 @@ pub enum EventReason {
     CleanupSkipped,
     CheckUrlSuspect,
     EgressShared,
+    Cordoned,
+    Uncordoned,
 }
 
 impl EventReason {
@@ -167,6 +169,8 @@ impl EventReason {
             Self::CleanupSkipped => "CleanupSkipped",
             Self::CheckUrlSuspect => "CheckURLSuspect",
             Self::EgressShared => "EgressShared",
+            Self::Cordoned => "Cordoned",
+            Self::Uncordoned => "Uncordoned",
         }
     }
 }

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+const EPOCH: jiff::civil::DateTime = jiff::civil::date(1970, 1, 1).at(0, 0, 0, 0);
+
 /// A wall-clock instant in whole milliseconds since the Unix epoch. Written as RFC 3339, UTC, three decimals (LS-21).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Timestamp(i64);
@@ -28,7 +30,15 @@ impl Timestamp {
 
     /// Reads RFC 3339, rounding down to milliseconds.
     pub fn parse(text: &str) -> Option<Self> {
-        text.parse::<jiff::Timestamp>().ok().map(|at| Self(at.as_millisecond()))
+        text.parse::<jiff::Timestamp>().ok().map(|at| Self(at.as_millisecond())).or_else(|| Self::parse_last_days(text))
+    }
+
+    /// The last two days of the year 9999, by which people mean for ever: an instant of the library ends before them.
+    fn parse_last_days(text: &str) -> Option<Self> {
+        let pieces = jiff::fmt::temporal::Pieces::parse(text).ok().filter(|pieces| pieces.time_zone_annotation().is_none())?;
+        let local = pieces.date().to_datetime(pieces.time()?).duration_since(EPOCH);
+        let at = local.checked_sub(jiff::SignedDuration::from_secs(pieces.to_numeric_offset()?.seconds().into()))?;
+        i64::try_from(at.as_millis()).ok().map(Self)
     }
 
     /// The same instant for the Kubernetes types.
@@ -59,7 +69,12 @@ impl Sub<Duration> for Timestamp {
 
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:.3}", self.to_jiff())
+        let last_days =
+            EPOCH.checked_add(jiff::SignedDuration::from_millis(self.0)).ok().filter(|_| self.to_jiff() == jiff::Timestamp::MAX);
+        match last_days {
+            Some(at) => write!(f, "{at:.3}Z"),
+            None => write!(f, "{:.3}", self.to_jiff()),
+        }
     }
 }
 
@@ -177,6 +192,17 @@ mod tests {
     fn times_have_three_decimals_and_end_in_z() {
         assert_eq!(Timestamp::from_millis(1_767_323_045_000).to_string(), "2026-01-02T03:04:05.000Z");
         assert_eq!(Timestamp::parse("2026-01-02T03:04:05.000Z"), Some(Timestamp::from_millis(1_767_323_045_000)));
+    }
+
+    /// Issue 10, 28: `9999-12-31T23:59:59Z` was no time.
+    #[test]
+    fn the_last_days_of_the_year_9999_are_times() {
+        for text in ["9999-12-30T22:00:00.000Z", "9999-12-30T22:00:01.000Z", "9999-12-31T23:59:59.999Z"] {
+            assert_eq!(Timestamp::parse(text).map(|at| at.to_string()).as_deref(), Some(text));
+        }
+        assert_eq!(Timestamp::parse("9999-12-31T23:59:59+01:00"), Timestamp::parse("9999-12-31T22:59:59Z"));
+        assert_eq!(Timestamp::parse("9999-12-31T23:59:59"), None, "no offset");
+        assert_eq!(Timestamp::parse("9999-12-32T00:00:00Z"), None);
     }
 
     #[test]

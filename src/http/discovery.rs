@@ -21,7 +21,7 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::middleware::from_fn_with_state;
 use axum::response::Response;
-use axum::routing::{get, post};
+use axum::routing::{delete, get, post};
 use bytes::Bytes;
 use egress_protocol::leadership::StandingCell;
 use egress_protocol::lease::{BROKER_ID, BrokerMessage, Caller, ProblemCode};
@@ -96,6 +96,7 @@ impl Discovery {
             .route("/v1/proxies", get(proxies::list))
             .route("/v1/proxies/{namespace}/{name}", get(proxies::one))
             .route("/v1/proxies/{namespace}/{name}/cordon", post(proxies::cordon).delete(proxies::uncordon))
+            .route("/v1/proxies/{namespace}/{name}/cooldown", delete(proxies::lift_cooldown))
             .route("/v1/leases", post(leases::grant).get(leases::list))
             .route("/v1/leases/explain", post(leases::explain))
             .route("/v1/leases/renew", post(leases::bulk))

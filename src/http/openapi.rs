@@ -29,6 +29,7 @@ use crate::http::{discovery, health};
         discovery::proxies::one,
         discovery::proxies::cordon,
         discovery::proxies::uncordon,
+        discovery::proxies::lift_cooldown,
         discovery::leases::grant,
         discovery::leases::list,
         discovery::leases::one,
@@ -65,6 +66,11 @@ pub(crate) const PROBLEMS: &[(&str, &str, &[ProblemCode])] = &[
     (
         "delete",
         "/v1/proxies/{namespace}/{name}/cordon",
+        &[P::InvalidRequest, P::Unauthorized, P::Forbidden, P::NotFound, P::Stopping, P::StoreUnavailable],
+    ),
+    (
+        "delete",
+        "/v1/proxies/{namespace}/{name}/cooldown",
         &[P::InvalidRequest, P::Unauthorized, P::Forbidden, P::NotFound, P::Stopping, P::StoreUnavailable],
     ),
     (

@@ -132,7 +132,13 @@ fn body(event: &ProxyEvent, name: &str, reporter: &str) -> Value {
 
 const fn type_of(reason: EventReason) -> &'static str {
     match reason {
-        EventReason::Created | EventReason::Running | EventReason::Replacing | EventReason::Recovered | EventReason::Deleted => "Normal",
+        EventReason::Created
+        | EventReason::Running
+        | EventReason::Replacing
+        | EventReason::Recovered
+        | EventReason::Deleted
+        | EventReason::Cordoned
+        | EventReason::Uncordoned => "Normal",
         EventReason::Failed
         | EventReason::Unhealthy
         | EventReason::Paused

@@ -30,13 +30,12 @@ mod targets;
 mod tests;
 mod wheel;
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use egress_protocol::lease::{
     Caller, Cordon, Ending, Entry, FieldError, GrantRequest, LeaseError, LeaseId, LeaseRecord, LeaseState, LeaseView, Snapshot,
+    StoredCooldown,
 };
 use egress_protocol::time::format_duration;
 use egress_protocol::{ObjectKey, Timestamp, Uid};
@@ -47,7 +46,7 @@ use fleet::{Fleet, PerTarget};
 use leases::Leases;
 pub use listing::LeaseWalk;
 use opening::Opening;
-use passing::{BITE, Deadline};
+use passing::{BITE, Deadlines};
 pub use report::Reported;
 use selectors::Selectors;
 use targets::Targets;
@@ -71,8 +70,8 @@ pub struct BookSettings {
     pub drain_timeout: Duration,
     /// How long an ended lease is remembered (LS-7).
     pub remember: Duration,
-    /// How many ended leases are remembered at most.
-    pub remember_at_most: usize,
+    /// How many bytes of ended leases are remembered at most.
+    pub remember_bytes: usize,
 }
 
 impl Default for BookSettings {
@@ -82,7 +81,7 @@ impl Default for BookSettings {
             max_ttl: Duration::from_secs(24 * 3600),
             drain_timeout: Duration::from_secs(300),
             remember: Duration::from_secs(600),
-            remember_at_most: 500_000,
+            remember_bytes: 64 << 20,
         }
     }
 }
@@ -103,6 +102,32 @@ pub struct Effects {
     pub entries: Vec<Entry>,
     /// Probe these now (LS-7).
     pub probes: Vec<ObjectKey>,
+    /// For the log and for Events.
+    pub cordons: Vec<CordonChange>,
+}
+
+/// A cordon came or went.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CordonChange {
+    /// Of which proxy.
+    pub key: ObjectKey,
+    /// Of exactly this object.
+    pub uid: Uid,
+    /// For which target; `None` = for every one.
+    pub target: Option<Arc<str>>,
+    /// What happened.
+    pub what: CordonTurn,
+}
+
+/// See [`CordonChange`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CordonTurn {
+    /// It holds now, in place of an earlier one.
+    Placed(Cordon),
+    /// Lifted by the holder of the token of that name.
+    Lifted(Arc<str>),
+    /// Its time was over.
+    Over,
 }
 
 /// The book. See the module's documentation.
@@ -116,7 +141,7 @@ pub struct Book {
     /// Of objects that nobody published yet.
     waiting_cordons: HashMap<Uid, PerTarget<Cordon>, Hash>,
     targets: Targets,
-    deadlines: BinaryHeap<Reverse<(Timestamp, Deadline)>>,
+    deadlines: Deadlines,
     /// Of the last grant.
     fence: u64,
     effects: Effects,
@@ -126,6 +151,15 @@ pub struct Book {
     opening: Option<Opening>,
     swept_at: Timestamp,
     judged_at: Timestamp,
+}
+
+/// How much is remembered.
+#[cfg(test)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) cooldowns: usize,
+    pub(crate) deadlines: usize,
+    pub(crate) targets: usize,
 }
 
 impl Book {
@@ -139,7 +173,7 @@ impl Book {
             cooldowns: Cooldowns::default(),
             waiting_cordons: HashMap::default(),
             targets: Targets::default(),
-            deadlines: BinaryHeap::new(),
+            deadlines: Deadlines::default(),
             fence: u64::try_from(now.as_millis()).unwrap_or(0).saturating_mul(1000),
             effects: Effects::default(),
             unknown_until: None,
@@ -156,8 +190,8 @@ impl Book {
             book.fence = snapshot.fence;
         }
         book.unknown_until = Some(now + UNKNOWN_FOR);
-        for (owner, target, cooldown) in snapshot.cooldowns {
-            book.cooldowns.set(owner, target, cooldown);
+        for StoredCooldown { owner, target, cooldown, by } in snapshot.cooldowns {
+            book.cooldowns.set(owner, target, cooldown, &by);
         }
         for (uid, target, cordon) in snapshot.cordons {
             book.waiting_cordons.entry(uid).or_default().set(target.as_ref(), Some(cordon));
@@ -311,8 +345,8 @@ impl Book {
         self.leases.end(slot, ending, &mut self.fleet);
         self.effects.entries.push(Entry::Ended { id, ending });
         self.selectors.lowered(proxy, &self.fleet);
-        // One in, at most one out.
-        self.leases.forget(Timestamp::from_millis(i64::MIN), self.settings.remember_at_most);
+        // One in, a few out.
+        while self.leases.forget(Timestamp::from_millis(i64::MIN), self.settings.remember_bytes) {}
     }
 
     /// Leases that run.
@@ -335,6 +369,12 @@ impl Book {
         self.fleet.len()
     }
 
+    /// How much is remembered, for tests.
+    #[cfg(test)]
+    pub(crate) fn counts(&self) -> Counts {
+        Counts { cooldowns: self.cooldowns.len(), deadlines: self.deadlines.len(), targets: self.targets.len() }
+    }
+
     /// What must stay true between calls; for tests.
     #[cfg(test)]
     pub(crate) fn check(&self) -> Result<(), String> {
@@ -342,6 +382,8 @@ impl Book {
         self.selectors.check(&self.fleet)?;
         self.leases.check(&self.fleet)?;
         self.targets.check()?;
+        self.cooldowns.check()?;
+        self.check_deadlines()?;
         self.check_openness()
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! - *supervised by* the root, as a singleton; *supervises* nothing
 //! - *receives* what proxies' actors publish, and what the HTTP layer asks on behalf of crawlers ([`BrokerMessage`]);
-//!   *sends* `Append` and `Load` to the lease journal, `Republish` to the directory, `ProbeNow` to proxies' actors
+//!   *sends* `Append` and `Load` to the lease journal, `Republish` to the directory, `ProbeNow` to proxies' actors, `Publish`
+//!   to the source (cordons)
 //! - *states*: one; a start loads what the journal kept, and its leases hold their places before their proxies are
 //!   published again
 //! - *failure policy*: a crash loses nothing that was answered, since every entry is in the journal's mailbox before the
@@ -26,12 +27,14 @@ use egress_protocol::message::Message;
 use egress_protocol::metrics::{Reason, Report};
 use egress_protocol::proxies::{self, ProxiesMessage};
 use egress_protocol::proxy::ProxyMessage;
+use egress_protocol::resource::conditions::cut_bytes;
+use egress_protocol::source::{self, EventReason, ProxyEvent, SourceMessage};
 use egress_supervision::{Actor, Address, Context, Failure, Timer};
 use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
 use serde_json::json;
 
-use crate::book::{Book, BookSettings, Entropy, LeaseWalk, Reported};
+use crate::book::{Book, BookSettings, CordonChange, CordonTurn, Entropy, LeaseWalk, Reported};
 use busiest::{Busiest, Name};
 
 /// How often time alone is looked at while leases run, and while none does.
@@ -39,6 +42,8 @@ const TICK: Duration = Duration::from_millis(20);
 const IDLE_TICK: Duration = Duration::from_millis(200);
 /// A start that gets no answer from the journal in this time is a crash.
 const LOAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// The most bytes of an Event's note.
+const NOTE: usize = 1024;
 const REPUBLISH_EVERY: Duration = Duration::from_secs(1);
 
 /// What the broker needs to know.
@@ -147,13 +152,18 @@ impl Actor for BrokerActor {
             }
             BrokerMessage::Cordon { key, request, caller, reply_to } => {
                 let cordoned = self.book.cordon(&key, &request, &caller, now);
-                tracing::debug!(proxy = %key, target = request.target.as_deref(), done = cordoned.is_ok(), "proxy cordoned");
                 return self.answer(ctx, cordoned, reply_to);
             }
             BrokerMessage::Uncordon { key, target, caller, reply_to } => {
                 let lifted = self.book.uncordon(&key, target.as_ref(), &caller);
-                tracing::debug!(proxy = %key, target = target.as_deref(), done = lifted.is_ok(), "cordon lifted");
                 return self.answer(ctx, lifted, reply_to);
+            }
+            BrokerMessage::LiftCooldown { key, target, caller, reply_to } => {
+                let lifted = self.book.lift_cooldown(&key, target.as_ref(), &caller, now);
+                if matches!(lifted, Ok(true)) {
+                    tracing::info!(proxy = %key, target = target.as_deref(), by = &*caller.token_name, "cooldown lifted");
+                }
+                return self.answer(ctx, lifted.map(|_| ()), reply_to);
             }
             BrokerMessage::Publish { proxy } => {
                 self.credentialed |= proxy.credentials.is_some();
@@ -294,6 +304,9 @@ impl BrokerActor {
             let sent = self.journal.send(JournalMessage::Append { entries: effects.entries });
             sent.map_err(|error| Failure::new(format!("the lease journal took nothing: {error}")))?;
         }
+        for change in effects.cordons {
+            say_cordon(ctx, change);
+        }
         for key in effects.probes {
             tracing::debug!(proxy = %key, "three failing reports in a row, probing");
             // One that is down probes when it is back.
@@ -368,4 +381,30 @@ impl BrokerActor {
             }
         }
     }
+}
+
+/// The log line and the Event of a cordon (LS-16, OB-2, OP-9).
+fn say_cordon(ctx: &Context<BrokerActor>, change: CordonChange) {
+    let (proxy, target) = (&change.key, change.target.as_deref());
+    let for_whom = target.map(|target| format!(" for {target}")).unwrap_or_default();
+    let (reason, note) = match &change.what {
+        CordonTurn::Placed(cordon) => {
+            let (by, until) = (&*cordon.by, cordon.until.map(|until| until.to_string()));
+            tracing::info!(%proxy, target, until, reason = &*cordon.reason, by, "proxy cordoned");
+            let until = until.map(|until| format!(" until {until}")).unwrap_or_default();
+            (EventReason::Cordoned, format!("by {by}{for_whom}{until}: {}", cordon.reason))
+        }
+        CordonTurn::Lifted(by) => {
+            tracing::info!(%proxy, target, by = &**by, "cordon lifted");
+            (EventReason::Uncordoned, format!("by {by}{for_whom}"))
+        }
+        CordonTurn::Over => {
+            tracing::info!(%proxy, target, "cordon over");
+            (EventReason::Uncordoned, format!("its time is over{for_whom}"))
+        }
+    };
+    let note = cut_bytes(&note, NOTE).to_owned();
+    let event = ProxyEvent { key: change.key, uid: change.uid, reason, note, at: ctx.now() };
+    // Best effort, as every Event is.
+    let _ = ctx.system().address::<SourceMessage>(source::ACTOR_ID).send(SourceMessage::Publish { event });
 }

@@ -371,7 +371,8 @@ impl ProxyActor {
             EventReason::CleanupSkipped => {
                 tracing::warn!(%proxy, provider, detail, "WARNING: proxy released without cleaning up, what is left is not ours any more");
             }
-            EventReason::CheckUrlSuspect | EventReason::EgressShared => {}
+            // Said by others: the judge, the lease broker.
+            EventReason::CheckUrlSuspect | EventReason::EgressShared | EventReason::Cordoned | EventReason::Uncordoned => {}
         }
         let event = ProxyEvent { key: object.key.clone(), uid: object.uid.clone(), reason, note, at: ctx.now() };
         let _ = ctx.system().address::<SourceMessage>(source::ACTOR_ID).send(SourceMessage::Publish { event });

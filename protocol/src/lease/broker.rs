@@ -162,6 +162,17 @@ pub enum BrokerMessage {
         /// Done.
         reply_to: Reply<Result<(), LeaseError>>,
     },
+    /// Lift a cooldown, of the proxy and of the address that targets see; one that is not there is lifted too (LS-7).
+    LiftCooldown {
+        /// Which.
+        key: ObjectKey,
+        /// For which target; `None` = the one for every target.
+        target: Option<Arc<str>>,
+        /// Who asks.
+        caller: Caller,
+        /// Done.
+        reply_to: Reply<Result<(), LeaseError>>,
+    },
     /// For the metrics and `/readyz`.
     Stats {
         /// Counted now.
@@ -187,6 +198,7 @@ impl Message for BrokerMessage {
             Self::Explain { .. } => "Explain",
             Self::Cordon { .. } => "Cordon",
             Self::Uncordon { .. } => "Uncordon",
+            Self::LiftCooldown { .. } => "LiftCooldown",
             Self::Stats { .. } => "Stats",
         }
     }

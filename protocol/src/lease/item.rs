@@ -63,9 +63,13 @@ pub struct ProxyItem {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub checked_at: Option<Timestamp>,
-    /// Targets it is not granted for at the moment; an entry without a target is general.
+    /// Targets it is not granted for at the moment, the general one first (it has no target), then by target; at most 100
+    /// of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cooling_down: Option<Vec<CoolingItem>>,
+    /// How many there are; absent when `coolingDown` lists them all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cooling_down_count: Option<u32>,
     /// Taken out by hand; an entry without a target is general.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cordons: Option<Vec<CordonItem>>,
@@ -100,6 +104,9 @@ pub struct CordonItem {
     pub until: Option<Timestamp>,
     /// As given.
     pub reason: String,
+    /// The name of the token that asked for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
 }
 
 /// One page of proxies, ordered by namespace and name.

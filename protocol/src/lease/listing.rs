@@ -87,6 +87,7 @@ impl ProxyItem {
             latency_millis: proxy.latency_millis,
             checked_at: proxy.checked_at,
             cooling_down: None,
+            cooling_down_count: None,
             cordons: None,
         }
     }

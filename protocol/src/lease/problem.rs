@@ -305,7 +305,7 @@ impl LeaseError {
         let code = self.code();
         match self {
             Self::Invalid(errors) => Problem::invalid(errors.clone()),
-            Self::Unauthorized => Problem::new(code, "without a configured token nobody may cordon"),
+            Self::Unauthorized => Problem::new(code, "without a configured token nobody may cordon a proxy or lift a cooldown"),
             Self::Forbidden => Problem::new(code, "this needs a token that may do all"),
             Self::UnknownProxy => Problem::new(code, "no such proxy"),
             Self::UnknownLease => Problem::new(code, "no lease of that id is known; leases are forgotten 10 minutes after their end"),

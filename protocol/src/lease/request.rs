@@ -305,7 +305,10 @@ pub fn parse_report(bytes: &[u8]) -> Result<ReportRequest, Vec<FieldError>> {
 /// Reads the body of `POST /v1/proxies/{ns}/{name}/cordon`.
 pub fn parse_cordon(bytes: &[u8], now: Timestamp) -> Result<CordonRequest, Vec<FieldError>> {
     let mut fields = Fields::read(bytes, false)?;
-    let reason = fields.required("reason", |text| at_most(text, MAX_MESSAGE).map(Arc::<str>::from));
+    let reason = fields.required("reason", |text| {
+        // Whoever finds the proxy taken out wants to know why.
+        if text.trim().is_empty() { Err("must not be empty".to_owned()) } else { at_most(text, MAX_MESSAGE).map(Arc::<str>::from) }
+    });
     let request = CordonRequest {
         target: fields.text("target", target),
         until: fields.text("until", |text| match Timestamp::parse(text) {

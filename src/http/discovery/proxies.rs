@@ -94,11 +94,37 @@ pub(crate) async fn uncordon(
 ) -> Result<Response, Refused> {
     let caller = api.admit_lease_call(request.headers())?;
     let key = key(parts)?;
+    let target = target(&request)?;
+    api.ask(|reply_to| BrokerMessage::Uncordon { key, target, caller, reply_to }).await??;
+    Ok(no_content())
+}
+
+/// Ends a cooldown of a proxy, and of its address; one that is not there is lifted too. Needs a token that may do all.
+#[utoipa::path(delete, path = "/v1/proxies/{namespace}/{name}/cooldown", tag = "proxies", operation_id = "liftCooldown",
+    params(
+        ("namespace" = String, Path),
+        ("name" = String, Path),
+        ("target" = Option<String>, Query, description = "The cooldown for this target; default: the general one"),
+    ),
+    responses((status = 204, description = "Lifted")))]
+pub(crate) async fn lift_cooldown(
+    State(api): State<Arc<Discovery>>,
+    parts: PathOf<(String, String)>,
+    request: Request,
+) -> Result<Response, Refused> {
+    let caller = api.admit_lease_call(request.headers())?;
+    let key = key(parts)?;
+    let target = target(&request)?;
+    api.ask(|reply_to| BrokerMessage::LiftCooldown { key, target, caller, reply_to }).await??;
+    Ok(no_content())
+}
+
+/// The one query parameter of what is lifted by target.
+fn target(request: &Request) -> Result<Option<Arc<str>>, Refused> {
     let mut query = Query::parse(request.uri().query());
     let target = query.take_as("target", |text| parse_target(text).map_err(|fault| fault.message));
     query.finish()?;
-    api.ask(|reply_to| BrokerMessage::Uncordon { key, target, caller, reply_to }).await??;
-    Ok(no_content())
+    Ok(target)
 }
 
 fn key(parts: PathOf<(String, String)>) -> Result<ObjectKey, Refused> {

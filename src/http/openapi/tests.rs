@@ -6,11 +6,12 @@ mod markdown;
 
 /// Everything that is routed on the discovery address and belongs to the contract. The bulk and session calls are
 /// routed only to be refused.
-const ROUTES: [(&str, &str); 14] = [
+const ROUTES: [(&str, &str); 15] = [
     ("get", "/v1/proxies"),
     ("get", "/v1/proxies/{namespace}/{name}"),
     ("post", "/v1/proxies/{namespace}/{name}/cordon"),
     ("delete", "/v1/proxies/{namespace}/{name}/cordon"),
+    ("delete", "/v1/proxies/{namespace}/{name}/cooldown"),
     ("post", "/v1/leases"),
     ("get", "/v1/leases"),
     ("get", "/v1/leases/{id}"),

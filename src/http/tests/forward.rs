@@ -56,6 +56,7 @@ async fn a_lease_lives_its_whole_life_through_a_replica_that_does_not_lead() {
         (get("/v1/proxies/default/px-1"), 200),
         (post("/v1/proxies/default/px-2/cordon", r#"{"reason": "by hand"}"#), 200),
         (request("DELETE", "/v1/proxies/default/px-2/cordon", &[TOKEN], None), 204),
+        (request("DELETE", "/v1/proxies/default/px-2/cooldown", &[TOKEN], None), 204),
         (request("DELETE", &lease(""), &[TOKEN], None), 204),
         (post(&lease("/renew"), "{}"), 410),
     ] {

@@ -118,6 +118,9 @@ async fn every_kind_of_bad_input_is_a_400_that_names_its_field() {
         (post("/v1/proxies/default/px-1/cordon", r#"{"reason": "x", "until": "2001-01-01T00:00:00Z"}"#), "until"),
         (request("DELETE", "/v1/proxies/default/px-1/cordon?target=", &[], None), "target"),
         (request("DELETE", "/v1/proxies/default/px-1/cordon?tarket=a", &[], None), "tarket"),
+        (post("/v1/proxies/default/px-1/cordon", r#"{"reason": " "}"#), "reason"),
+        (request("DELETE", "/v1/proxies/default/px-1/cooldown?target=", &[], None), "target"),
+        (request("DELETE", "/v1/proxies/default/px-1/cooldown?all=true", &[], None), "all"),
         // Query strings.
         (get("/v1/proxies?nope=1"), "nope"),
         (get("/v1/proxies?limit=0"), "limit"),

@@ -1,7 +1,9 @@
 //! Cooldowns: how long, whose, and what they close (LS-7).
 //!
 //! What must stay true: `Cold::cooling` holds the later of the proxy's own cooldown and its address's, for every target
-//! where one is in force; the journal is told of every change.
+//! where one is in force; the journal is told of every change; no token's name holds more than its share.
+
+mod table;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,16 +11,19 @@ use std::time::Duration;
 use egress_protocol::lease::{Cooldown, CooldownOwner, Entry, ProxyAvailability, ReportResult};
 use egress_protocol::net::globally_reachable;
 use egress_protocol::{Timestamp, Uid};
-use hashbrown::HashMap;
 
+use super::Book;
 use super::fleet::Cooling;
-use super::{Book, Deadline, Hash};
+use super::passing::Ends;
+pub(crate) use table::Cooldowns;
 
 /// After so long without a report that cools, the next one starts from the beginning; an address that nobody holds is
 /// remembered as long.
 const FORGIVEN_AFTER: Duration = Duration::from_secs(24 * 3600);
-/// Cooldowns remembered at most.
-pub(crate) const MAX_COOLDOWNS: usize = 1_000_000;
+/// Cooldowns remembered at most, of a fleet that is not large; half of them for one token's name.
+const MAX_COOLDOWNS: usize = 200_000;
+/// Of a large fleet: as many for each proxy.
+const COOLDOWNS_PER_PROXY: usize = 4;
 
 /// First and longest cooldown by result.
 const fn scale(result: ReportResult) -> (Duration, Duration) {
@@ -59,78 +64,6 @@ fn doubled(result: ReportResult, level: u8) -> Duration {
     first.saturating_mul(1 << level.min(20)).min(longest)
 }
 
-type ByTarget = HashMap<Option<Arc<str>>, Cooldown, Hash>;
-
-#[derive(Debug, Clone, Default)]
-struct Owned {
-    by_target: ByTarget,
-    /// Of an address: who has it.
-    holders: Vec<u32>,
-    /// Of an address: since when nobody has.
-    left_at: Timestamp,
-}
-
-/// Every cooldown that is in force or counts for the next one.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Cooldowns {
-    by_owner: HashMap<CooldownOwner, Owned, Hash>,
-    count: usize,
-}
-
-impl Cooldowns {
-    fn get(&self, owner: &CooldownOwner, target: &Option<Arc<str>>) -> Option<Cooldown> {
-        self.by_owner.get(owner)?.by_target.get(target).copied()
-    }
-
-    pub(crate) fn set(&mut self, owner: CooldownOwner, target: Option<Arc<str>>, cooldown: Cooldown) {
-        let new = self.by_owner.entry(owner).or_default().by_target.insert(target, cooldown).is_none();
-        self.count += usize::from(new);
-    }
-
-    /// Removes all of an owner's; whether there were some.
-    fn drop_all(&mut self, owner: &CooldownOwner) -> bool {
-        let Some(owned) = self.by_owner.get_mut(owner) else { return false };
-        let dropped = owned.by_target.len();
-        owned.by_target.clear();
-        if owned.holders.is_empty() {
-            self.by_owner.remove(owner);
-        }
-        self.count -= dropped;
-        dropped > 0
-    }
-
-    fn targets(&self, owner: &CooldownOwner) -> Vec<Option<Arc<str>>> {
-        self.by_owner.get(owner).map_or_else(Vec::new, |owned| owned.by_target.keys().cloned().collect())
-    }
-
-    pub(crate) fn is_full(&self) -> bool {
-        self.count >= MAX_COOLDOWNS
-    }
-
-    /// Forgets what is over and forgiven, and addresses that nobody held for a day.
-    fn sweep(&mut self, now: Timestamp, known: impl Fn(&Uid) -> bool, effects: &mut Vec<Entry>) {
-        let count = &mut self.count;
-        self.by_owner.retain(|owner, owned| {
-            let before = owned.by_target.len();
-            let gone = match owner {
-                CooldownOwner::Object(uid) => !known(uid),
-                CooldownOwner::Address(_) => owned.holders.is_empty() && now.since(owned.left_at) >= FORGIVEN_AFTER,
-            };
-            if gone {
-                owned.by_target.clear();
-            } else {
-                owned.by_target.retain(|_, c| c.until > now || now.since(c.reported_at) < FORGIVEN_AFTER);
-            }
-            *count -= before - owned.by_target.len();
-            let empty = owned.by_target.is_empty();
-            if empty && before > 0 {
-                effects.push(Entry::CooldownsDropped { owner: owner.clone() });
-            }
-            !empty || !owned.holders.is_empty()
-        });
-    }
-}
-
 fn later(a: Option<Cooldown>, b: Option<Cooldown>) -> Option<Cooldown> {
     match (a, b) {
         (Some(a), Some(b)) => {
@@ -153,33 +86,60 @@ impl Book {
         later(self.cooldowns.get(&own, target), address.and_then(|address| self.cooldowns.get(&address, target)))
     }
 
-    /// Sets the cooldown of a proxy and of its address, and closes whoever has that address.
-    pub(crate) fn cool(&mut self, slot: u32, target: &Option<Arc<str>>, cooldown: Cooldown, now: Timestamp) {
+    /// Whether a report of `by` may begin a cooldown of a proxy and of its address.
+    pub(crate) fn may_cool(&mut self, slot: u32, target: &Option<Arc<str>>, by: &Arc<str>, now: Timestamp) -> bool {
+        let most = MAX_COOLDOWNS.max(self.fleet.len() * COOLDOWNS_PER_PROXY);
         let (own, address) = self.owners(slot);
-        self.store(own, target, cooldown);
-        let mut holders = vec![slot];
+        std::iter::once(own).chain(address).all(|owner| self.cooldowns.has_room(&owner, target, by, most, now, &mut self.effects.entries))
+    }
+
+    /// Sets the cooldown of a proxy and of its address, and closes whoever has that address.
+    pub(crate) fn cool(&mut self, slot: u32, target: &Option<Arc<str>>, cooldown: Cooldown, by: &Arc<str>, now: Timestamp) {
+        let (own, address) = self.owners(slot);
+        self.store(own, target, cooldown, by);
         if let Some(address) = address {
-            holders = self.cooldowns.by_owner.get(&address).map_or(holders, |owned| owned.holders.clone());
-            self.store(address, target, cooldown);
+            self.store(address, target, cooldown, by);
         }
-        for holder in holders {
+        for holder in self.sharing(slot) {
             self.refresh_cooling(holder, target, now);
         }
     }
 
-    fn store(&mut self, owner: CooldownOwner, target: &Option<Arc<str>>, cooldown: Cooldown) {
-        self.effects.entries.push(Entry::Cooled { owner: owner.clone(), target: target.clone(), cooldown });
-        self.cooldowns.set(owner, target.clone(), cooldown);
+    /// The proxies that cool together with one, itself included.
+    fn sharing(&self, slot: u32) -> Vec<u32> {
+        let address = self.fleet.cold(slot).address().cloned().map(CooldownOwner::Address);
+        address.and_then(|address| self.cooldowns.holders(&address)).map_or_else(|| vec![slot], <[u32]>::to_vec)
+    }
+
+    fn store(&mut self, owner: CooldownOwner, target: &Option<Arc<str>>, cooldown: Cooldown, by: &Arc<str>) {
+        let by = self.cooldowns.set(owner.clone(), target.clone(), cooldown, by);
+        self.effects.entries.push(Entry::Cooled { owner, target: target.clone(), cooldown, by });
+    }
+
+    /// Ends the cooldown of a proxy and of its address, and what is remembered for the next one; whether there was any.
+    pub(crate) fn warm(&mut self, slot: u32, target: &Option<Arc<str>>, now: Timestamp) -> bool {
+        let (own, address) = self.owners(slot);
+        let mut was_there = false;
+        for owner in std::iter::once(own).chain(address) {
+            if self.cooldowns.drop_one(&owner, target) {
+                was_there = true;
+                self.effects.entries.push(Entry::CooldownDropped { owner, target: target.clone() });
+            }
+        }
+        for holder in self.sharing(slot) {
+            self.refresh_cooling(holder, target, now);
+        }
+        was_there
     }
 
     /// A success: the next cooldown for that target starts from the beginning.
-    pub(crate) fn forgive(&mut self, slot: u32, target: &Option<Arc<str>>) {
+    pub(crate) fn forgive(&mut self, slot: u32, target: &Option<Arc<str>>, by: &Arc<str>) {
         let (own, address) = self.owners(slot);
-        for owner in [Some(own), address].into_iter().flatten() {
+        for owner in std::iter::once(own).chain(address) {
             if let Some(cooldown) = self.cooldowns.get(&owner, target)
                 && cooldown.level.is_some()
             {
-                self.store(owner, target, Cooldown { level: None, ..cooldown });
+                self.store(owner, target, Cooldown { level: None, ..cooldown }, by);
             }
         }
     }
@@ -192,12 +152,13 @@ impl Book {
         if old == cooling {
             return;
         }
+        self.set_cooling(slot, target, cooling);
+    }
+
+    fn set_cooling(&mut self, slot: u32, target: &Option<Arc<str>>, cooling: Option<Cooling>) {
         let was_blocked = self.is_blocked(slot, target);
-        self.fleet.cold_mut(slot).cooling.set(target.as_ref(), cooling);
-        if let Some(cooling) = cooling {
-            let uid = self.fleet.cold(slot).uid.clone();
-            self.wait_for(cooling.until, Deadline::Cooling { uid, target: target.clone() });
-        }
+        let old = self.fleet.cold_mut(slot).cooling.set(target.as_ref(), cooling);
+        self.deadlines.moved(Ends::Cooling, slot, target, old.map(|old| old.until), cooling.map(|new| new.until));
         self.reblock(slot, target, was_blocked);
     }
 
@@ -219,7 +180,7 @@ impl Book {
             cold.global_ip = global_ip.cloned();
         }
         let after = cold.address().cloned();
-        if before == after {
+        if before == after && !changed {
             return;
         }
         let own = CooldownOwner::Object(cold.uid.clone());
@@ -227,36 +188,46 @@ impl Book {
         if changed && self.cooldowns.drop_all(&own) {
             self.effects.entries.push(Entry::CooldownsDropped { owner: own.clone() });
         }
-        if let Some(before) = before {
-            touched.extend(self.leave_address(slot, &before, now));
-        }
-        if let Some(after) = after {
-            let address = CooldownOwner::Address(after);
-            // Learnt, not changed: what the object has, its address has.
-            for target in self.cooldowns.targets(&own) {
-                if let Some(cooldown) = later(self.cooldowns.get(&own, &target), self.cooldowns.get(&address, &target)) {
-                    self.store(address.clone(), &target, cooldown);
-                }
-            }
-            let owned = self.cooldowns.by_owner.entry(address.clone()).or_default();
-            owned.holders.push(slot);
-            touched.extend(self.cooldowns.targets(&address));
+        if before != after {
+            touched.extend(self.change_address(slot, &own, before, after, now));
         }
         for target in touched {
             self.refresh_cooling(slot, &target, now);
         }
     }
 
+    /// The targets of which something may have changed.
+    fn change_address(
+        &mut self,
+        slot: u32,
+        own: &CooldownOwner,
+        before: Option<Arc<str>>,
+        after: Option<Arc<str>>,
+        now: Timestamp,
+    ) -> Vec<Option<Arc<str>>> {
+        let mut touched = Vec::new();
+        if let Some(before) = before {
+            touched.extend(self.leave_address(slot, &before, now));
+        }
+        if let Some(after) = after {
+            let address = CooldownOwner::Address(after);
+            // Learnt, not changed: what the object has, its address has.
+            for target in self.cooldowns.targets(own) {
+                if let Some(cooldown) = later(self.cooldowns.get(own, &target), self.cooldowns.get(&address, &target)) {
+                    let by = self.cooldowns.begun_by(own, &target);
+                    self.store(address.clone(), &target, cooldown, &by);
+                }
+            }
+            self.cooldowns.hold(&address, slot);
+            touched.extend(self.cooldowns.targets(&address));
+        }
+        touched
+    }
+
     fn leave_address(&mut self, slot: u32, address: &Arc<str>, now: Timestamp) -> Vec<Option<Arc<str>>> {
         let address = CooldownOwner::Address(Arc::clone(address));
         let targets = self.cooldowns.targets(&address);
-        if let Some(owned) = self.cooldowns.by_owner.get_mut(&address) {
-            owned.holders.retain(|holder| *holder != slot);
-            owned.left_at = now;
-            if owned.holders.is_empty() && owned.by_target.is_empty() {
-                self.cooldowns.by_owner.remove(&address);
-            }
-        }
+        self.cooldowns.let_go(&address, slot, now);
         targets
     }
 
@@ -271,9 +242,7 @@ impl Book {
         }
         let targets: Vec<Option<Arc<str>>> = self.fleet.cold(slot).cooling.iter().map(|(target, _)| target.cloned()).collect();
         for target in targets {
-            let was_blocked = self.is_blocked(slot, &target);
-            self.fleet.cold_mut(slot).cooling.set(target.as_ref(), None);
-            self.reblock(slot, &target, was_blocked);
+            self.set_cooling(slot, &target, None);
         }
     }
 

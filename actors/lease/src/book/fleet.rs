@@ -86,6 +86,10 @@ impl<T> PerTarget<T> {
         }
     }
 
+    pub(crate) fn len(&self) -> usize {
+        usize::from(self.general.is_some()) + self.by_target.len()
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Option<&Arc<str>>, &T)> {
         self.general.iter().map(|value| (None, value)).chain(self.by_target.iter().map(|(target, value)| (Some(target), value)))
     }
@@ -115,9 +119,10 @@ pub(crate) struct Cold {
 }
 
 impl Cold {
-    /// The address its cooldowns belong to (LS-7).
-    pub(crate) fn address(&self) -> Option<&Arc<str>> {
-        self.egress.as_ref().or(self.global_ip.as_ref())
+    /// The address its cooldowns belong to (LS-7): the one that targets were seen to see. What clients dial is none: many
+    /// accounts at one gateway have many ways out.
+    pub(crate) const fn address(&self) -> Option<&Arc<str>> {
+        self.egress.as_ref()
     }
 
     /// Healthy, and here to stay.

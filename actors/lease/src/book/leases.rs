@@ -32,12 +32,22 @@ pub(crate) struct Leases {
     by_id: HashMap<LeaseId, u32, Hash>,
     wheel: Wheel,
     ended: VecDeque<u32>,
+    /// What the ended ones cost to remember.
+    ended_bytes: usize,
     active: usize,
 }
 
 impl Leases {
     pub(crate) fn new(now: Timestamp) -> Self {
-        Self { slots: Vec::new(), free: Vec::new(), by_id: HashMap::default(), wheel: Wheel::new(now), ended: VecDeque::new(), active: 0 }
+        Self {
+            slots: Vec::new(),
+            free: Vec::new(),
+            by_id: HashMap::default(),
+            wheel: Wheel::new(now),
+            ended: VecDeque::new(),
+            ended_bytes: 0,
+            active: 0,
+        }
     }
 
     pub(crate) fn active(&self) -> usize {
@@ -90,6 +100,7 @@ impl Leases {
 
     /// A lease that is known from the journal to have ended.
     pub(crate) fn remember(&mut self, record: Arc<LeaseRecord>, expires_at: Timestamp, ending: Ending) {
+        self.ended_bytes += record.cost();
         let slot = self.insert(Slot { record, expires_at, ending: Some(ending), proxy: NONE, prev: NONE, next: NONE });
         self.ended.push_back(slot);
     }
@@ -107,6 +118,7 @@ impl Leases {
         let lease = self.get_mut(slot);
         let (proxy, prev, next) = (lease.proxy, lease.prev, lease.next);
         lease.ending = Some(ending);
+        let cost = lease.record.cost();
         (lease.proxy, lease.prev, lease.next) = (NONE, NONE, NONE);
         if prev != NONE {
             self.get_mut(prev).next = next;
@@ -115,6 +127,7 @@ impl Leases {
             self.get_mut(next).prev = prev;
         }
         self.ended.push_back(slot);
+        self.ended_bytes += cost;
         self.active -= 1;
         fleet.hot_mut(proxy).active -= 1;
         let cold = fleet.cold_mut(proxy);
@@ -129,14 +142,15 @@ impl Leases {
         self.wheel.pop_due(now)
     }
 
-    /// Forgets one lease that ended before `before`, or because more than `limit` are remembered.
+    /// Forgets one lease that ended before `before`, or because more than `limit` bytes are remembered.
     pub(crate) fn forget(&mut self, before: Timestamp, limit: usize) -> bool {
         let Some(slot) = self.ended.front().copied() else { return false };
-        if self.ended.len() <= limit && self.get(slot).ending.is_some_and(|ending| ending.at > before) {
+        if self.ended_bytes <= limit && self.get(slot).ending.is_some_and(|ending| ending.at > before) {
             return false;
         }
         self.ended.pop_front();
         if let Some(lease) = self.slots[slot as usize].take() {
+            self.ended_bytes -= lease.record.cost();
             self.by_id.remove(&lease.record.id);
         }
         self.free.push(slot);
@@ -173,6 +187,10 @@ impl Leases {
         let ended = self.slots.iter().flatten().filter(|lease| lease.ending.is_some()).count();
         if running != self.active || ended != self.ended.len() || self.by_id.len() != running + ended {
             return Err(format!("{running} run, counted {}; {ended} ended, queued {}", self.active, self.ended.len()));
+        }
+        let bytes: usize = self.ended.iter().map(|slot| self.get(*slot).record.cost()).sum();
+        if bytes != self.ended_bytes {
+            return Err(format!("{bytes} bytes are remembered, counted {}", self.ended_bytes));
         }
         for proxy in fleet.slots() {
             let listed: Vec<u32> = self.of(fleet.cold(proxy).first_lease).collect();

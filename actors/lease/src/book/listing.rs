@@ -12,6 +12,8 @@ use egress_protocol::{ObjectKey, Timestamp};
 
 use super::Book;
 
+/// Cooldowns of one proxy that its item lists.
+const MOST_SHOWN: usize = 100;
 /// How far one bite of a walk goes.
 const STRIDE: usize = 4096;
 
@@ -85,7 +87,8 @@ impl Book {
     pub(crate) fn item(&self, slot: u32) -> Option<ProxyItem> {
         let cold = self.fleet.cold(slot);
         let proxy = cold.published.as_ref()?;
-        let cooling = cold.cooling.iter().map(|(target, cooling)| CoolingItem {
+        let count = cold.cooling.len();
+        let cooling = cold.cooling.iter().take(MOST_SHOWN).map(|(target, cooling)| CoolingItem {
             target: target.cloned(),
             until: cooling.until,
             reason: cooling.reason.as_str().to_owned(),
@@ -94,10 +97,12 @@ impl Book {
             target: target.cloned(),
             until: cordon.until,
             reason: cordon.reason.to_string(),
+            by: Some(cordon.by.to_string()),
         });
         Some(ProxyItem {
             active_leases: Some(self.fleet.hot(slot).active),
             cooling_down: Some(cooling.collect()),
+            cooling_down_count: (count > MOST_SHOWN).then_some(count as u32),
             cordons: Some(cordons.collect()),
             ..ProxyItem::of(proxy)
         })

@@ -2,10 +2,16 @@
 
 use std::sync::Arc;
 
-use egress_protocol::lease::{Caller, Cordon, CordonRequest, Entry, LeaseError, LeaseState, ProxyAvailability, ProxyFragment, ProxyItem};
+use egress_protocol::lease::{
+    Caller, Cordon, CordonRequest, Entry, FieldError, LeaseError, LeaseState, ProxyAvailability, ProxyFragment, ProxyItem,
+};
 use egress_protocol::{ObjectKey, Timestamp, Uid};
 
-use super::{Book, Deadline};
+use super::passing::Ends;
+use super::{Book, CordonChange, CordonTurn};
+
+/// Cordons of one proxy at most: each is shown in its item.
+const MOST_CORDONS: usize = 100;
 
 impl Book {
     /// A proxy as it is now; the latest counts. Another UID under a known name ends the old object's leases.
@@ -58,7 +64,7 @@ impl Book {
         let uid = self.fleet.cold(slot).uid.clone();
         if let Some(cordons) = self.waiting_cordons.remove(&uid) {
             for (target, cordon) in cordons.iter() {
-                self.place(slot, target.cloned(), cordon.clone(), now);
+                self.place(slot, &target.cloned(), cordon.clone(), now);
             }
         }
         for target in self.cooldown_targets(&uid) {
@@ -100,9 +106,7 @@ impl Book {
             self.effects.entries.push(Entry::CordonsDropped { uid: self.fleet.cold(slot).uid.clone() });
         }
         for target in cordons {
-            let was_blocked = self.is_blocked(slot, &target);
-            self.fleet.cold_mut(slot).cordons.set(target.as_ref(), None);
-            self.reblock(slot, &target, was_blocked);
+            self.set_cordon(slot, &target, None);
         }
         self.fleet.remove(slot);
     }
@@ -137,10 +141,16 @@ impl Book {
     /// Takes a proxy out by hand (LS-16); running leases stay.
     pub fn cordon(&mut self, key: &ObjectKey, request: &CordonRequest, caller: &Caller, now: Timestamp) -> Result<ProxyItem, LeaseError> {
         let slot = self.cordonable(key, caller)?;
-        let cordon = Cordon { until: request.until, reason: Arc::clone(&request.reason) };
+        let cordons = &self.fleet.cold(slot).cordons;
+        if cordons.len() >= MOST_CORDONS && cordons.get(request.target.as_ref()).is_none() {
+            let message = format!("the proxy is cordoned for {MOST_CORDONS} targets already: lift one, or cordon it for every target");
+            return Err(LeaseError::Invalid(vec![FieldError::new("target", message)]));
+        }
+        let cordon = Cordon { until: request.until, reason: Arc::clone(&request.reason), by: Arc::clone(&caller.token_name) };
         let uid = self.fleet.cold(slot).uid.clone();
         self.effects.entries.push(Entry::Cordoned { uid, target: request.target.clone(), cordon: cordon.clone() });
-        self.place(slot, request.target.clone(), cordon, now);
+        self.tell_of_cordon(slot, &request.target, CordonTurn::Placed(cordon.clone()));
+        self.place(slot, &request.target, cordon, now);
         self.item(slot).ok_or(LeaseError::UnknownProxy)
     }
 
@@ -148,32 +158,52 @@ impl Book {
     pub fn uncordon(&mut self, key: &ObjectKey, target: Option<&Arc<str>>, caller: &Caller) -> Result<(), LeaseError> {
         let slot = self.cordonable(key, caller)?;
         if self.fleet.cold(slot).cordons.get(target).is_some() {
-            self.lift(slot, &target.cloned());
+            self.lift(slot, &target.cloned(), Some(&caller.token_name));
         }
         Ok(())
     }
 
-    fn place(&mut self, slot: u32, target: Option<Arc<str>>, cordon: Cordon, now: Timestamp) {
+    fn place(&mut self, slot: u32, target: &Option<Arc<str>>, cordon: Cordon, now: Timestamp) {
         if cordon.until.is_some_and(|until| until <= now) {
             let uid = self.fleet.cold(slot).uid.clone();
-            self.effects.entries.push(Entry::Uncordoned { uid, target });
+            self.effects.entries.push(Entry::Uncordoned { uid, target: target.clone() });
             return;
         }
-        if let Some(until) = cordon.until {
-            let uid = self.fleet.cold(slot).uid.clone();
-            self.wait_for(until, Deadline::Cordon { uid, target: target.clone() });
-        }
-        let was_blocked = self.is_blocked(slot, &target);
-        self.fleet.cold_mut(slot).cordons.set(target.as_ref(), Some(cordon));
-        self.reblock(slot, &target, was_blocked);
+        self.set_cordon(slot, target, Some(cordon));
     }
 
-    pub(crate) fn lift(&mut self, slot: u32, target: &Option<Arc<str>>) {
+    fn set_cordon(&mut self, slot: u32, target: &Option<Arc<str>>, cordon: Option<Cordon>) {
         let was_blocked = self.is_blocked(slot, target);
-        self.fleet.cold_mut(slot).cordons.set(target.as_ref(), None);
+        let ends = cordon.as_ref().and_then(|cordon| cordon.until);
+        let old = self.fleet.cold_mut(slot).cordons.set(target.as_ref(), cordon);
+        self.deadlines.moved(Ends::Cordon, slot, target, old.and_then(|old| old.until), ends);
+        self.reblock(slot, target, was_blocked);
+    }
+
+    /// `by`: who lifts it; `None`: its time is over.
+    pub(crate) fn lift(&mut self, slot: u32, target: &Option<Arc<str>>, by: Option<&Arc<str>>) {
         let uid = self.fleet.cold(slot).uid.clone();
         self.effects.entries.push(Entry::Uncordoned { uid, target: target.clone() });
-        self.reblock(slot, target, was_blocked);
+        self.tell_of_cordon(slot, target, by.map_or(CordonTurn::Over, |by| CordonTurn::Lifted(Arc::clone(by))));
+        self.set_cordon(slot, target, None);
+    }
+
+    fn tell_of_cordon(&mut self, slot: u32, target: &Option<Arc<str>>, what: CordonTurn) {
+        let cold = self.fleet.cold(slot);
+        self.effects.cordons.push(CordonChange { key: cold.key.clone(), uid: cold.uid.clone(), target: target.clone(), what });
+    }
+
+    /// Lifts a cooldown of a proxy and of its address; one that is not there is lifted too. Whether there was one is for
+    /// the log.
+    pub fn lift_cooldown(
+        &mut self,
+        key: &ObjectKey,
+        target: Option<&Arc<str>>,
+        caller: &Caller,
+        now: Timestamp,
+    ) -> Result<bool, LeaseError> {
+        let slot = self.cordonable(key, caller)?;
+        Ok(self.warm(slot, &target.cloned(), now))
     }
 
     pub(crate) fn is_blocked(&self, slot: u32, target: &Option<Arc<str>>) -> bool {
@@ -208,6 +238,24 @@ impl Book {
             self.selectors.changed(slot, &self.fleet);
         }
         changed
+    }
+
+    #[cfg(test)]
+    pub(crate) fn check_deadlines(&self) -> Result<(), String> {
+        let mut wanted = 0;
+        for slot in self.fleet.slots() {
+            let cold = self.fleet.cold(slot);
+            let cooling = cold.cooling.iter().map(|(target, cooling)| (Ends::Cooling, target, Some(cooling.until)));
+            let cordons = cold.cordons.iter().map(|(target, cordon)| (Ends::Cordon, target, cordon.until));
+            for (what, target, until) in cooling.chain(cordons) {
+                let Some(until) = until else { continue };
+                wanted += 1;
+                if !self.deadlines.has(until, what, slot, target) {
+                    return Err(format!("{what:?} of {} for {target:?} ends without a deadline", cold.key));
+                }
+            }
+        }
+        if wanted == self.deadlines.len() { Ok(()) } else { Err(format!("{wanted} deadlines wanted, {} wait", self.deadlines.len())) }
     }
 
     #[cfg(test)]

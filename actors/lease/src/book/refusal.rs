@@ -12,6 +12,8 @@ use super::selectors::Wanted;
 
 /// For so long the numbers of one selector and target are given again (LS-12).
 const COUNT_AGAIN_AFTER: Duration = Duration::from_millis(100);
+/// Nobody is told to come back later than so: a cordon may end in the year 9999, and be lifted today.
+const LONGEST_WAIT: Duration = Duration::from_secs(24 * 3600);
 /// Counts kept for one selector.
 const MAX_COUNTED: usize = 32;
 
@@ -89,9 +91,9 @@ impl Book {
                     numbers.available += 1;
                     None
                 }
-                Class::Drained(_) => {
+                Class::Drained(rule) => {
                     numbers.drained += 1;
-                    None
+                    if rule == ExcludedBy::Cordoned { self.uncordoned_at(slot, request.target.as_ref()) } else { None }
                 }
                 Class::Unhealthy => {
                     numbers.unhealthy += 1;
@@ -114,6 +116,13 @@ impl Book {
             };
         }
         numbers
+    }
+
+    /// When the last of the cordons that keep a proxy out ends by itself.
+    fn uncordoned_at(&self, slot: u32, target: Option<&Arc<str>>) -> Option<Timestamp> {
+        let cordons = &self.fleet.cold(slot).cordons;
+        let holding = cordons.general.iter().chain(target.and_then(|target| cordons.by_target.get(target)));
+        holding.map(|cordon| cordon.until).reduce(|a, b| Some(a?.max(b?))).flatten()
     }
 
     /// The order that is kept for a request's selector, whatever its target.
@@ -167,8 +176,8 @@ impl Book {
         } else {
             ProblemCode::NoCapacity
         };
-        let retry_after = numbers.soonest.filter(|_| code == ProblemCode::NoCapacity).map(|at| {
-            let wait = at.since(now).as_millis() as u64;
+        let retry_after = numbers.soonest.map(|at| {
+            let wait = at.since(now).min(LONGEST_WAIT).as_millis() as u64;
             let spread_out = wait + ((u128::from(wait) * u128::from(spread)) >> 32) as u64;
             spread_out.div_ceil(1000).max(1)
         });

@@ -32,7 +32,10 @@ impl Book {
             return Ok(Reported { answer, provider: "".into(), target });
         };
         let provider = self.fleet.cold(proxy).published.as_ref().and_then(|proxy| proxy.provider.clone());
-        if let Some(target) = &target {
+        let cools = request.result.cools() || request.cooldown.is_some();
+        let has_room = !cools || self.may_cool(proxy, &target, &caller.token_name, now);
+        // Targets that nobody else names are not remembered for reports beyond a share.
+        if let Some(target) = target.as_ref().filter(|target| has_room || self.targets.knows(target)) {
             self.targets.reported(target, proxy, request.result.fails(), now);
         }
         let suspect = target.as_ref().is_some_and(|target| self.targets.suspect(target));
@@ -46,13 +49,13 @@ impl Book {
         }
         if request.result == ReportResult::Success {
             self.trust(proxy);
-            self.forgive(proxy, &target);
+            self.forgive(proxy, &target, &caller.token_name);
         }
         let mut answer = ReportAnswer { counted: true, reason: None, cooldown: None };
-        if request.result.cools() || request.cooldown.is_some() {
+        if cools {
             let not_counted = if suspect {
                 Some("targetSuspect")
-            } else if self.cooldowns.is_full() {
+            } else if !has_room {
                 Some("tooManyCooldowns")
             } else {
                 None
@@ -63,7 +66,7 @@ impl Book {
                 let before = self.cooldown(proxy, &target);
                 let cooldown = cooldown::next(before, request.result, request.cooldown, record.granted_at, now);
                 let shared = target.as_ref().map(|target| self.targets.share(target));
-                self.cool(proxy, &shared, cooldown, now);
+                self.cool(proxy, &shared, cooldown, &caller.token_name, now);
                 if cooldown.until > now {
                     answer.cooldown = Some(ReportCooldown { target: target.clone(), until: cooldown.until });
                 }

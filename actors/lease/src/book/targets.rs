@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use egress_protocol::Timestamp;
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 
 use super::Hash;
 
@@ -60,6 +60,19 @@ impl Target {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Targets {
     by_name: HashMap<Arc<str>, Target, Hash>,
+    /// Those held to be at fault.
+    suspects: HashSet<Arc<str>, Hash>,
+}
+
+/// Judges a target, and files it with the suspects or takes it out.
+fn judge(suspects: &mut HashSet<Arc<str>, Hash>, name: &Arc<str>, target: &mut Target, now: Timestamp) {
+    let was = target.suspect;
+    target.judge(now);
+    match (was, target.suspect) {
+        (false, true) => drop(suspects.insert(Arc::clone(name))),
+        (true, false) => drop(suspects.remove(name)),
+        (true, true) | (false, false) => {}
+    }
 }
 
 impl Targets {
@@ -105,16 +118,17 @@ impl Targets {
 
     /// A proxy's holder reported on it.
     pub(crate) fn reported(&mut self, target: &Arc<str>, proxy: u32, failed: bool, now: Timestamp) {
-        let Some(target) = self.watched(target) else { return };
-        if target.uses.len() >= MAX_USES && !target.uses.contains_key(&proxy) {
-            target.judge(now);
-            return;
+        let name = target;
+        let Some(target) = self.watched(name) else { return };
+        if target.uses.len() < MAX_USES || target.uses.contains_key(&proxy) {
+            if let Some(old) = target.uses.insert(proxy, Use { at: now, failed }) {
+                target.failing -= usize::from(old.failed);
+            }
+            target.failing += usize::from(failed);
         }
-        if let Some(old) = target.uses.insert(proxy, Use { at: now, failed }) {
-            target.failing -= usize::from(old.failed);
+        if let Some(target) = self.by_name.get_mut(name) {
+            judge(&mut self.suspects, name, target, now);
         }
-        target.failing += usize::from(failed);
-        target.judge(now);
     }
 
     /// Whether it is held to be at fault.
@@ -122,22 +136,36 @@ impl Targets {
         self.by_name.get(target).is_some_and(|target| target.suspect)
     }
 
-    /// How many are.
+    /// Whether anything is known about it.
+    pub(crate) fn knows(&self, target: &Arc<str>) -> bool {
+        self.by_name.contains_key(target)
+    }
+
+    /// How many are known.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.by_name.len()
+    }
+
+    /// How many are held to be.
     pub(crate) fn suspects(&self) -> usize {
-        self.by_name.values().filter(|target| target.suspect).count()
+        self.suspects.len()
     }
 
     /// Judges the suspect ones anew; a suspicion ends when its evidence is old.
     pub(crate) fn judge(&mut self, now: Timestamp) {
-        for target in self.by_name.values_mut().filter(|target| target.suspect) {
-            target.judge(now);
+        let suspects: Vec<Arc<str>> = self.suspects.iter().cloned().collect();
+        for name in suspects {
+            if let Some(target) = self.by_name.get_mut(&name) {
+                judge(&mut self.suspects, &name, target, now);
+            }
         }
     }
 
     /// Forgets what nobody used for a while.
     pub(crate) fn sweep(&mut self, now: Timestamp) {
-        self.by_name.retain(|_, target| {
-            target.judge(now);
+        self.by_name.retain(|name, target| {
+            judge(&mut self.suspects, name, target, now);
             target.blocked > 0 || !target.uses.is_empty()
         });
     }
@@ -149,6 +177,12 @@ impl Targets {
             if failing != target.failing {
                 return Err(format!("{name}: {failing} fail, counted {}", target.failing));
             }
+            if target.suspect != self.suspects.contains(name) {
+                return Err(format!("{name} is not filed as what it is"));
+            }
+        }
+        if self.suspects.iter().any(|name| !self.by_name.contains_key(name)) {
+            return Err("a suspect is not known".to_owned());
         }
         Ok(())
     }

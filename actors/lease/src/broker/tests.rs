@@ -432,3 +432,22 @@ async fn a_broker_that_has_just_begun_refuses_nobody_for_good_until_every_proxy_
     assert_eq!(tree.grant(lasting(600)).await.unwrap_err().code(), ProblemCode::NoCapacity);
     tree.root.stop().await;
 }
+
+/// Issue 10, 5: it took further leases for the journal to forget old ones.
+#[tokio::test(start_paused = true)]
+async fn leases_that_ended_are_forgotten_by_time_alone() {
+    let tree = Tree::with(&[proxy("a", 3000)]).await;
+    let mut ids = Vec::new();
+    for _ in 0..3000 {
+        ids.push(tree.grant(lasting(60)).await.unwrap().record.id);
+    }
+    for id in &ids {
+        tree.release(*id).await;
+    }
+    tokio::time::sleep(Duration::from_secs(590)).await;
+    assert_eq!(tree.kept().await.len(), 3000);
+    assert!(tree.get(ids[0]).await.is_ok());
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert_eq!(tree.kept().await, [], "what the journal keeps");
+    assert_eq!(tree.get(ids[2999]).await.unwrap_err(), LeaseError::UnknownLease);
+}

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use egress_protocol::lease::{Cooldown, CooldownOwner, Cordon, Entry, LeaseId, Snapshot, StoredLease};
+use egress_protocol::lease::{Cooldown, CooldownOwner, Cordon, Entry, LeaseId, Snapshot, StoredCooldown, StoredLease};
 use egress_protocol::{Timestamp, Uid};
 use hashbrown::HashMap;
 
@@ -20,7 +20,9 @@ pub struct Kept {
     leases: HashMap<LeaseId, StoredLease, Hash>,
     /// Ended ones in the order of their entries.
     ended: VecDeque<(Timestamp, LeaseId)>,
-    cooldowns: HashMap<CooldownOwner, ByTarget<Cooldown>, Hash>,
+    /// What they cost to remember.
+    ended_bytes: usize,
+    cooldowns: HashMap<CooldownOwner, ByTarget<(Cooldown, Arc<str>)>, Hash>,
     cordons: HashMap<Uid, ByTarget<Cordon>, Hash>,
 }
 
@@ -32,6 +34,7 @@ impl Kept {
             fence: 0,
             leases: HashMap::default(),
             ended: VecDeque::new(),
+            ended_bytes: 0,
             cooldowns: HashMap::default(),
             cordons: HashMap::default(),
         }
@@ -55,11 +58,20 @@ impl Kept {
                     && lease.ending.replace(ending).is_none()
                 {
                     self.ended.push_back((ending.at, id));
+                    self.ended_bytes += lease.record.cost();
                 }
-                self.forget(ending.at);
+                self.forget(ending.at, usize::MAX);
             }
-            Entry::Cooled { owner, target, cooldown } => {
-                self.cooldowns.entry(owner).or_default().insert(target, cooldown);
+            Entry::Cooled { owner, target, cooldown, by } => {
+                self.cooldowns.entry(owner).or_default().insert(target, (cooldown, by));
+            }
+            Entry::CooldownDropped { owner, target } => {
+                if let Some(cooldowns) = self.cooldowns.get_mut(&owner) {
+                    cooldowns.remove(&target);
+                    if cooldowns.is_empty() {
+                        self.cooldowns.remove(&owner);
+                    }
+                }
             }
             Entry::CooldownsDropped { owner } => {
                 self.cooldowns.remove(&owner);
@@ -81,14 +93,24 @@ impl Kept {
         }
     }
 
-    fn forget(&mut self, now: Timestamp) {
-        while let Some((at, id)) = self.ended.front().copied() {
-            if self.ended.len() <= self.args.remember_at_most && at + self.args.remember > now {
-                break;
+    /// Forgets at most `limit` leases that ended too long ago, or that are too many; whether there may be more.
+    pub fn forget(&mut self, now: Timestamp, limit: usize) -> bool {
+        for _ in 0..limit {
+            let Some((at, id)) = self.ended.front().copied() else { return false };
+            if self.ended_bytes <= self.args.remember_bytes && at + self.args.remember > now {
+                return false;
             }
             self.ended.pop_front();
-            self.leases.remove(&id);
+            if let Some(lease) = self.leases.remove(&id) {
+                self.ended_bytes -= lease.record.cost();
+            }
         }
+        true
+    }
+
+    /// Whether there is anything to forget some day.
+    pub fn remembers(&self) -> bool {
+        !self.ended.is_empty()
     }
 
     /// All of it.
@@ -101,7 +123,14 @@ impl Kept {
             cooldowns: self
                 .cooldowns
                 .iter()
-                .flat_map(|(owner, by_target)| by_target.iter().map(|(target, cooldown)| (owner.clone(), target.clone(), *cooldown)))
+                .flat_map(|(owner, by_target)| {
+                    by_target.iter().map(|(target, (cooldown, by))| StoredCooldown {
+                        owner: owner.clone(),
+                        target: target.clone(),
+                        cooldown: *cooldown,
+                        by: Arc::clone(by),
+                    })
+                })
                 .collect(),
             cordons: self
                 .cordons
@@ -116,8 +145,8 @@ impl Kept {
         self.leases.len()
     }
 
-    /// Of how many owners cooldowns are kept.
+    /// How many cooldowns are kept.
     pub fn cooldowns(&self) -> usize {
-        self.cooldowns.len()
+        self.cooldowns.values().map(HashMap::len).sum()
     }
 }

@@ -107,7 +107,7 @@ pub struct CordonBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(format = DateTime)]
     pub until: Option<String>,
-    /// For people.
-    #[schema(max_length = 1024)]
+    /// For people; not empty.
+    #[schema(min_length = 1, max_length = 1024)]
     pub reason: String,
 }

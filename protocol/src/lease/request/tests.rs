@@ -155,8 +155,11 @@ fn renewals_reports_and_cordons_are_read_as_strictly() {
     let cordon = parse_cordon(br#"{"reason": "by hand", "until": "2026-01-02T04:00:00Z", "target": "X"}"#, now).unwrap();
     assert_eq!((cordon.target.as_deref(), cordon.until, &*cordon.reason), (Some("x"), Timestamp::parse("2026-01-02T04:00:00Z"), "by hand"));
     assert_eq!(faults(parse_cordon(b"{}", now)), [("reason".to_owned(), "is required".to_owned())]);
-    assert_eq!(faults(parse_cordon(br#"{"reason": "", "until": "2026-01-02T03:04:05Z"}"#, now))[0].1, "lies in the past");
-    assert_eq!(faults(parse_cordon(br#"{"reason": "", "until": "tomorrow"}"#, now))[0].0, "until");
+    // Issue 10, 28.
+    assert_eq!(faults(parse_cordon(br#"{"reason": " "}"#, now)), [("reason".to_owned(), "must not be empty".to_owned())]);
+    assert!(parse_cordon(br#"{"reason": "x", "until": "9999-12-31T23:59:59Z"}"#, now).is_ok());
+    assert_eq!(faults(parse_cordon(br#"{"reason": "x", "until": "2026-01-02T03:04:05Z"}"#, now))[0].1, "lies in the past");
+    assert_eq!(faults(parse_cordon(br#"{"reason": "x", "until": "tomorrow"}"#, now))[0].0, "until");
 }
 
 #[test]

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use egress_protocol::lease::{LeaseError, ProxyAvailability, ReportRequest, ReportResult};
+use egress_protocol::lease::{Caller, LeaseError, ProxyAvailability, ReportRequest, ReportResult};
+use egress_protocol::resource::Mode;
 
 use super::world::*;
 
@@ -243,4 +244,93 @@ fn cooldowns_and_cordons_survive_a_crash_of_the_broker_ls_9() {
     assert_eq!(world.refused(&for_target("t")).cooling_down, 1);
     world.pass(600.0);
     world.grant(&for_target("t"));
+}
+
+/// Issue 10, 22: the front address of an External endpoint is not its egress.
+#[test]
+fn three_accounts_on_one_gateway_cool_alone_until_their_ways_out_are_known() {
+    let account = |name: &str| ProxyAvailability { mode: Mode::External, ip: Some("8.8.8.8".into()), ..proxy(name, 9) };
+    let mut world = World::of(&[account("a"), account("b"), account("c")]);
+    let lease = world.grant(&for_target("t"));
+    world.report(lease.record.id, &saying(ReportResult::Blocked));
+    assert_eq!(World::name(&lease), "a");
+    assert_eq!(world.names(&for_target("t"), 2), ["b", "c"]);
+    for name in ["a", "b"] {
+        world.publish(ProxyAvailability { egress_ip: Some("198.51.100.1".into()), ..account(name) });
+    }
+    assert_eq!(world.names(&for_target("t"), 2), ["c", "c"], "a measured address groups them");
+}
+
+/// Issue 10, 4: 513,000 reports took the process from 22 to 288 MiB.
+#[test]
+fn one_holder_fills_its_share_with_cooldowns_and_no_more() {
+    let mut world = World::of(&[proxy("a", 9), ProxyAvailability { egress_ip: Some("198.51.100.1".into()), ..proxy("b", 9) }]);
+    let leases = [world.grant(&lasting(24 * 3600)), world.grant(&lasting(24 * 3600))].map(|lease| lease.record.id);
+    let caller = world.caller.clone();
+    let mut most = (0, 0, 0, 0);
+    for n in 0..500_000 {
+        let id = leases[n % 2];
+        let answer = world.book.report(id, &at_target(ReportResult::Blocked, &format!("t{n}")), &caller, world.now).unwrap().answer;
+        assert_eq!((answer.counted, answer.reason.as_deref()), if n < 2000 { (true, None) } else { (false, Some("tooManyCooldowns")) });
+        // Of a target that cools already it goes on counting: one deadline all the same.
+        if n % 10 < 2 {
+            let known = at_target(ReportResult::Captcha, &format!("t{}", n % 2));
+            assert!(world.book.report(id, &known, &caller, world.now).unwrap().answer.counted);
+        }
+        world.now = world.now + Duration::from_millis(1);
+        for entry in world.book.take_effects().entries {
+            world.kept.fold(entry);
+        }
+        let counts = world.book.counts();
+        most = (most.0.max(counts.cooldowns), most.1.max(counts.deadlines), most.2.max(counts.targets), most.3.max(world.kept.cooldowns()));
+    }
+    assert_eq!(most, (3000, 2000, 2000, 3000), "cooldowns, deadlines, targets, and what the journal keeps");
+    world.book.check().unwrap();
+    let other = Caller::named("other", None);
+    let granted = world.try_grant_to(&lasting(60), &other).unwrap();
+    let answer = world.book.report(granted.record.id, &at_target(ReportResult::Blocked, "new"), &other, world.now).unwrap().answer;
+    assert!(answer.counted, "another token has a share of its own");
+    world.pass(600.0);
+    let answer = world.report(leases[0], &at_target(ReportResult::Blocked, "later")).answer;
+    assert!(answer.counted, "what is over makes room");
+}
+
+#[test]
+fn an_item_lists_a_hundred_cooldowns_and_says_how_many_there_are() {
+    let mut world = World::of(&[proxy("a", 9)]);
+    let lease = world.grant(&any()).record.id;
+    for n in 0..100 {
+        world.report(lease, &at_target(ReportResult::Blocked, &format!("t{n:03}")));
+    }
+    let item = world.book.proxy(&key("a"), &world.caller).unwrap();
+    assert_eq!((item.cooling_down.unwrap().len(), item.cooling_down_count), (100, None), "all of them");
+    world.report(lease, &at_target(ReportResult::Blocked, "u"));
+    world.report(lease, &saying(ReportResult::Blocked));
+    let item = world.book.proxy(&key("a"), &world.caller).unwrap();
+    let shown = item.cooling_down.unwrap();
+    assert_eq!((shown.len(), &shown[0].target, shown[1].target.as_deref(), item.cooling_down_count), (100, &None, Some("t000"), Some(102)));
+}
+
+#[test]
+fn a_cooldown_is_lifted_by_hand_for_all_who_share_the_address() {
+    let at = |name: &str| ProxyAvailability { egress_ip: Some("198.51.100.1".into()), ..proxy(name, 9) };
+    let mut world = World::of(&[at("a"), at("b")]);
+    let lease = world.grant(&for_target("t"));
+    world.report(lease.record.id, &saying(ReportResult::Blocked));
+    assert_eq!(world.refused(&for_target("t")).cooling_down, 2);
+    let now = world.now;
+    let t = "t".into();
+    let mut lift = |caller: &Caller, name: &str| world.book.lift_cooldown(&key(name), Some(&t), caller, now);
+    assert_eq!(lift(&Caller::anonymous(), "b"), Err(LeaseError::Unauthorized));
+    assert_eq!(lift(&Caller::named("shop", None), "b"), Err(LeaseError::Forbidden));
+    assert_eq!(lift(&Caller::admin("admin"), "nobody"), Err(LeaseError::UnknownProxy));
+    assert_eq!(lift(&Caller::admin("admin"), "b"), Ok(true));
+    assert_eq!(lift(&Caller::admin("admin"), "b"), Ok(false), "lifted too");
+    // What the reporting proxy itself is remembered for stays with it.
+    assert_eq!(world.names(&for_target("t"), 2), ["b", "b"]);
+    assert_eq!(world.book.lift_cooldown(&key("a"), Some(&t), &Caller::admin("admin"), now), Ok(true));
+    world.grant(&for_target("t"));
+    world.crash();
+    world.publish(at("a"));
+    assert!(world.book.proxy(&key("a"), &world.caller).unwrap().cooling_down.unwrap().is_empty(), "LS-9: it stays lifted");
 }

@@ -138,7 +138,7 @@ impl State {
             }
             Event::Cordon => {
                 let request =
-                    CordonRequest { target: Some("t".into()), until: Some(self.now + Duration::from_secs(15)), reason: "".into() };
+                    CordonRequest { target: Some("t".into()), until: Some(self.now + Duration::from_secs(15)), reason: "test".into() };
                 // There may be no such proxy now.
                 let _ = self.book.cordon(&key("b"), &request, &caller(), self.now);
             }

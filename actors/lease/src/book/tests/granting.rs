@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use egress_protocol::Uid;
-use egress_protocol::lease::{Caller, LeaseError, LeaseFilter, LeaseId, LeaseState, ProblemCode, ProxyAvailability, Selector};
+use egress_protocol::lease::{
+    Caller, GrantRequest, LeaseError, LeaseFilter, LeaseId, LeaseState, ProblemCode, ProxyAvailability, Selector,
+};
 use egress_protocol::resource::Phase;
 
 use super::world::*;
@@ -213,20 +215,25 @@ fn using_an_ended_lease_is_410_with_the_times_and_it_is_forgotten_after_ten_minu
     world.release(id);
 }
 
+/// Issue 10, 5: by bytes, for a long owner costs what three short ones do.
 #[test]
-fn ended_leases_are_remembered_in_a_bounded_number() {
-    let mut world = World::with(BookSettings { remember_at_most: 10, ..BookSettings::default() });
-    world.publish(proxy("a", 1));
-    let ids: Vec<LeaseId> = (0..30)
-        .map(|_| {
-            let id = world.grant(&any()).record.id;
-            world.release(id);
-            id
-        })
-        .collect();
-    let caller = world.caller.clone();
-    let known = ids.iter().filter(|id| world.book.get(**id, &caller, world.now).is_ok()).count();
-    assert_eq!((known, world.kept.leases()), (10, 10));
+fn ended_leases_are_remembered_in_a_bounded_number_of_bytes() {
+    let owner: std::sync::Arc<str> = "\u{1f600}".repeat(253).into();
+    for (owner, at_most) in [(None, 17), (Some(owner), 6)] {
+        let mut world = World::with(BookSettings { remember_bytes: 10_000, ..BookSettings::default() });
+        world.publish(proxy("a", 1));
+        let request = GrantRequest { owner, ..any() };
+        let ids: Vec<LeaseId> = (0..30)
+            .map(|_| {
+                let id = world.grant(&request).record.id;
+                world.release(id);
+                id
+            })
+            .collect();
+        let caller = world.caller.clone();
+        let known = ids.iter().filter(|id| world.book.get(**id, &caller, world.now).is_ok()).count();
+        assert_eq!((known, world.kept.leases()), (at_most, at_most));
+    }
 }
 
 #[test]

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use egress_protocol::lease::{
-    Caller, CordonRequest, Cursor, ExcludedBy, LeaseError, ProxyAvailability, ProxyFilter, ProxyWalk, ReportResult,
+    Caller, Cordon, CordonRequest, Cursor, ExcludedBy, LeaseError, ProblemCode, ProxyAvailability, ProxyFilter, ProxyWalk, ReportResult,
 };
 use egress_protocol::resource::Phase;
 
 use super::world::*;
+use crate::book::CordonTurn;
 
 fn cordon(target: Option<&str>, until: Option<egress_protocol::Timestamp>) -> CordonRequest {
     CordonRequest { target: target.map(Into::into), until, reason: "by hand".into() }
@@ -167,4 +168,69 @@ fn slots_are_counted_by_provider_and_state_ob_1() {
     assert_eq!(stats.phases.get(&Phase::Ready), Some(&2));
     let rows: Vec<_> = stats.slots.iter().map(|s| (&*s.provider, s.slots.free, s.slots.leased, s.slots.unhealthy)).collect();
     assert_eq!(rows, [("", 5, 0, 0), ("lab", 2, 1, 2)]);
+}
+
+/// Issue 10, 28: who waits for a timed cordon is told how long.
+#[test]
+fn a_refusal_because_of_timed_cordons_says_when_the_first_ends() {
+    let mut world = World::of(&[proxy("a", 9), proxy("b", 9)]);
+    let (caller, now) = (world.caller.clone(), world.now);
+    let after = |seconds| Some(now + Duration::from_secs(seconds));
+    world.book.cordon(&key("a"), &cordon(None, after(60)), &caller, now).unwrap();
+    world.book.cordon(&key("a"), &cordon(Some("t"), after(90)), &caller, now).unwrap();
+    world.book.cordon(&key("b"), &cordon(Some("t"), None), &caller, now).unwrap();
+    let refusal = world.refused(&for_target("t"));
+    assert_eq!((refusal.code, refusal.drained, refusal.retry_after_seconds), (ProblemCode::NoneHealthy, 2, Some(90)));
+    world.book.cordon(&key("b"), &cordon(None, after(70)), &caller, now).unwrap();
+    assert_eq!(world.refused(&for_target("u")).retry_after_seconds, Some(60), "the first of the two");
+    world.book.uncordon(&key("b"), None, &caller).unwrap();
+    world.book.cordon(&key("a"), &cordon(Some("t"), None), &caller, now).unwrap();
+    world.pass(0.1);
+    assert_eq!(world.refused(&for_target("t")).retry_after_seconds, None, "one without an end");
+}
+
+#[test]
+fn nobody_is_told_to_come_back_in_the_year_9999() {
+    let mut world = World::of(&[proxy("a", 9)]);
+    let (caller, now) = (world.caller.clone(), world.now);
+    let until = egress_protocol::Timestamp::parse("9999-12-31T23:59:59Z");
+    let item = world.book.cordon(&key("a"), &cordon(None, until), &caller, now).unwrap();
+    assert!(serde_json::to_string(&item).unwrap().contains(r#""until":"9999-12-31T23:59:59.000Z""#));
+    assert_eq!(world.refused(&any()).retry_after_seconds, Some(24 * 3600));
+}
+
+#[test]
+fn a_cordon_says_who_placed_it_and_who_lifted_it() {
+    let mut world = World::of(&[proxy("a", 9)]);
+    let (caller, now) = (Caller::admin("ops"), world.now);
+    world.book.take_effects();
+    let item = world.book.cordon(&key("a"), &cordon(None, Some(now + Duration::from_secs(5))), &caller, now).unwrap();
+    assert_eq!(item.cordons.unwrap()[0].by.as_deref(), Some("ops"));
+    world.book.cordon(&key("a"), &cordon(Some("t"), None), &caller, now).unwrap();
+    world.book.uncordon(&key("a"), Some(&"t".into()), &Caller::admin("boss")).unwrap();
+    world.book.uncordon(&key("a"), Some(&"t".into()), &Caller::admin("boss")).unwrap();
+    world.book.advance(now + Duration::from_secs(5));
+    let told: Vec<_> = world.book.take_effects().cordons.into_iter().map(|change| (change.target, change.what)).collect();
+    let placed = |until| CordonTurn::Placed(Cordon { until, reason: "by hand".into(), by: "ops".into() });
+    assert_eq!(
+        told,
+        [
+            (None, placed(Some(now + Duration::from_secs(5)))),
+            (Some("t".into()), placed(None)),
+            (Some("t".into()), CordonTurn::Lifted("boss".into())),
+            (None, CordonTurn::Over),
+        ]
+    );
+}
+
+#[test]
+fn a_proxy_is_cordoned_for_a_hundred_targets_at_most() {
+    let mut world = World::of(&[proxy("a", 9)]);
+    let (caller, now) = (world.caller.clone(), world.now);
+    for n in 0..100 {
+        world.book.cordon(&key("a"), &cordon(Some(&format!("t{n}")), None), &caller, now).unwrap();
+    }
+    let LeaseError::Invalid(faults) = world.book.cordon(&key("a"), &cordon(Some("u"), None), &caller, now).unwrap_err() else { panic!() };
+    assert_eq!(faults[0].field, "target");
+    assert!(world.book.cordon(&key("a"), &cordon(Some("t7"), None), &caller, now).is_ok(), "again");
 }
