@@ -45,7 +45,7 @@ fn actors_know_the_protocol_and_never_each_other() {
     let shared = ["egress-protocol", "egress-config", "egress-supervision"];
     for (name, deps) in &edges {
         let allowed: &[&str] = match name.as_str() {
-            "egress-protocol" | "egress-kube" | "egress-nocloud" => &[],
+            "egress-protocol" | "egress-kube" | "egress-libvirt" | "egress-nocloud" => &[],
             "egress-config" | "egress-supervision" => &["egress-protocol"],
             "egress-cluster" => &["egress-protocol", "egress-config", "egress-supervision", "egress-kube"],
             "egress-backend-kubernetes" => &["egress-protocol", "egress-config", "egress-supervision", "egress-provider", "egress-kube"],
