@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bed::{Cloud, Operator, ROUND, cloud, instance, instances, key, uid};
+use egress_conformance::{Alter, Fault, Intervention, Mark, Object};
 use egress_protocol::InstallationId;
 use egress_protocol::provider;
 use egress_protocol::resource::Phase;
-use egress_provider::conformance::{Alter, Fault, Intervention, Mark, Object};
 
 const MINUTE: Duration = Duration::from_secs(60);
 

@@ -3,20 +3,16 @@
 //! - [`Backend`] is the seam that every backend implements
 //! - [`ownership`] reads whose instance it is from its labels: pure
 //! - `queue` decides which call may run: pure
-//! - `conformance` (feature) is the suite that every backend passes, `reference` the backend that proves the suite
+//! - the crate `egress-conformance` beside this one is the suite that every backend passes
 //! - [`ProviderActor`] (`provider/<entry>`) runs one backend; [`ProvidersActor`] (`providers`) has one child per entry and
 //!   follows the providers file
 
 mod actor;
 mod backend;
 mod call;
-#[cfg(feature = "conformance")]
-pub mod conformance;
 pub mod ownership;
 mod providers;
 mod queue;
-#[cfg(feature = "conformance")]
-pub mod reference;
 
 pub use actor::{BuildBackend, ProviderActor, ProviderArgs, ProviderInternal};
 pub use backend::{Backend, BackendError, Call, Location, Subject};

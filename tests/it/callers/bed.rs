@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use egress_conformance::reference::{ReferenceFixture, Style};
+use egress_conformance::{Entry, Fixture, Object, World};
 use egress_lease::{BookSettings, BrokerActor, BrokerArgs, JournalActor, JournalArgs};
 use egress_protocol::leadership::Fence;
 use egress_protocol::message::{Message, Never};
@@ -18,8 +20,6 @@ use egress_protocol::resource::conditions::{find, kind};
 use egress_protocol::resource::{HealthCheck, Mode, Phase, Placement, ProxySpec};
 use egress_protocol::source::{self, LiveSet, SourceError, SourceMessage};
 use egress_protocol::{Clock, InstallationId, InstanceId, InstanceName, ObjectKey, Timestamp, Uid, lease};
-use egress_provider::conformance::{Entry, Fixture, Object, World};
-use egress_provider::reference::{ReferenceFixture, Style};
 use egress_provider::{ProviderArgs, ProviderEntry, ProvidersArgs};
 use egress_proxy::{Directory, DirectoryArgs, ProberFactory};
 use egress_supervision::{Actor, ChildSpec, Context, Failure, Root, System, Timer};

@@ -8,9 +8,9 @@ mod provoke;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use egress_conformance::{Captured, Classified};
 use egress_protocol::provider::ErrorClass::{self, NotFound, Permanent, QuotaExceeded, Transient};
 use egress_protocol::provider::Op;
-use egress_provider::conformance::{Captured, Classified};
 use egress_provider::{Backend, BackendError};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

@@ -2,7 +2,7 @@
 
 mod fixture;
 
-use egress_provider::conformance::{self, Report};
+use egress_conformance::{self as conformance, Report};
 
 use crate::support::bed::Bed;
 use fixture::KubernetesFixture;

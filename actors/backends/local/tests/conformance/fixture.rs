@@ -15,14 +15,14 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use egress_backend_local::{LocalBackend, LocalConfig, LocalEvent, Outside, TYPE};
-use egress_protocol::provider::{CreateRequest, DeleteOutcome, Instance, InstanceKey, InstanceState, ListResult, Settings, TargetVerdict};
-use egress_protocol::resource::Placement;
-use egress_protocol::{InstallationId, InstanceId, InstanceName, Uid};
-use egress_provider::conformance::{
+use egress_conformance::{
     Alter, AsyncOps, BackendTest, BadPlacement, ChildSpans, Classified, ClientKind, CreateReturn, CreatedAt, Credentials, DeleteReturn,
     Entry, Fault, Fixture, GcMark, Hook, Intervention, IpSource, ListPartial, Logging, NotApplicable, NotFound, Object, PrimaryKey,
     Profiles, ProvisioningState, Quota, Readiness, SecondaryResources, Timeouts, Tls, World,
 };
+use egress_protocol::provider::{CreateRequest, DeleteOutcome, Instance, InstanceKey, InstanceState, ListResult, Settings, TargetVerdict};
+use egress_protocol::resource::Placement;
+use egress_protocol::{InstallationId, InstanceId, InstanceName, Uid};
 use egress_provider::{Backend, BackendError, Call, Location, Subject};
 use egress_supervision::Failure;
 use futures::future::BoxFuture;

@@ -4,7 +4,7 @@
 
 mod fixture;
 
-use egress_provider::conformance;
+use egress_conformance as conformance;
 
 use fixture::LocalFixture;
 

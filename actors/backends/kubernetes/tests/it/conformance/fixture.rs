@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
 use egress_backend_kubernetes::{Budgets, KubernetesBackend, KubernetesConfig, TYPE};
-use egress_protocol::provider::{CreateRequest, InstanceState};
-use egress_protocol::resource::Placement;
-use egress_protocol::{InstallationId, InstanceId, InstanceName, Uid};
-use egress_provider::conformance::{
+use egress_conformance::{
     Alter, AsyncOps, BackendTest, BadPlacement, ChildSpans, Classified, ClientKind, CreateReturn, CreatedAt, Credentials, DeleteReturn,
     Entry, Fault, Fixture, GcMark, Hook, Intervention, IpSource, ListPartial, Logging, NotApplicable, NotFound, Object, PrimaryKey,
     Profiles, ProvisioningState, Quota, Readiness, SecondaryResources, Timeouts, Tls, World, cut_by_blocking,
 };
+use egress_protocol::provider::{CreateRequest, InstanceState};
+use egress_protocol::resource::Placement;
+use egress_protocol::{InstallationId, InstanceId, InstanceName, Uid};
 use egress_provider::{Backend, Call};
 use egress_supervision::Failure;
 use futures::future::BoxFuture;

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use egress_conformance::{Fault, Intervention};
 use egress_kube::ApiClient;
-use egress_provider::conformance::{Fault, Intervention};
 use http::{Method, Request, Response};
 use kube::Client;
 use kube::client::Body;

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::capture::Capture;
 use super::{Entry, Fixture, Hook, Intervention, Miss, Object, Profiles, Verdict, World, ensure};
-use crate::{Backend, BackendError, Call, ProviderActor, ProviderArgs};
+use egress_provider::{Backend, BackendError, Call, ProviderActor, ProviderArgs};
 
 /// The configured name, unlike any type's.
 pub(super) const ENTRY: &str = "conf-entry";

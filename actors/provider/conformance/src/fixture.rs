@@ -13,7 +13,7 @@ use egress_supervision::Failure;
 use futures::future::BoxFuture;
 
 use super::Profiles;
-use crate::{Backend, Call};
+use egress_provider::{Backend, Call};
 
 /// Why something does not apply to this backend.
 #[derive(Debug, Clone, PartialEq, Eq)]

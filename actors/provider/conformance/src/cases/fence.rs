@@ -4,9 +4,9 @@ use egress_protocol::provider::{CallContext, ErrorClass, Op};
 use tokio::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
-use crate::CLEANUP_BUDGET;
-use crate::conformance::trial::{Door, OPS, Trial, key, ok};
-use crate::conformance::{FOREVER, Miss, Verdict, ensure};
+use crate::trial::{Door, OPS, Trial, key, ok};
+use crate::{FOREVER, Miss, Verdict, ensure};
+use egress_provider::CLEANUP_BUDGET;
 
 /// More calls than any operation makes.
 const CALLS: usize = 64;

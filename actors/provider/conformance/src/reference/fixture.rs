@@ -12,12 +12,12 @@ use futures::future::BoxFuture;
 use super::client::classify;
 use super::cloud::{Cloud, Condition, Machine, Marks, PASSWORD, TOKEN, Volume, ZONES, named};
 use super::{Mutation, ReferenceBackend, ReferenceConfig, Style, TYPE};
-use crate::conformance::{
+use crate::{
     Alter, AsyncOps, BackendTest, BadPlacement, Captured, ChildSpans, Classified, ClientKind, CreateReturn, CreatedAt, Credentials,
     DeleteReturn, Entry, Fault, Fixture, GcMark, Hook, Intervention, IpSource, ListPartial, Logging, Mark, NotApplicable, NotFound, Object,
     PrimaryKey, Profiles, ProvisioningState, Quota, Readiness, SecondaryResources, Timeouts, Tls, World, cut_by_blocking,
 };
-use crate::{Backend, Call};
+use egress_provider::{Backend, Call};
 
 /// The reference backend in one of its styles, whole or with a rule broken.
 #[derive(Debug, Clone, Copy)]

@@ -5,8 +5,8 @@ use egress_protocol::{InstallationId, InstanceName, Uid};
 
 use super::create::strangers;
 use super::get::warned;
-use crate::conformance::trial::{OURS, THEIRS, Trial, key, ok, refused};
-use crate::conformance::{Alter, Fault, Intervention, SecondaryResources, Verdict, class, ensure};
+use crate::trial::{OURS, THEIRS, Trial, key, ok, refused};
+use crate::{Alter, Fault, Intervention, SecondaryResources, Verdict, class, ensure};
 
 pub(super) async fn repeated(t: &Trial) -> Verdict {
     let door = t.provider().await?;
@@ -122,7 +122,7 @@ pub(super) async fn leftovers(t: &Trial) -> Verdict {
     ensure!(listed.leftovers.is_empty(), "what an instance uses is listed as a leftover: {:?}", listed.leftovers);
     if t.profiles.secondary_resources != SecondaryResources::Explicit {
         let why = format!("secondary-resources is {}", t.profiles.secondary_resources);
-        t.part::<()>("leftovers", Err(crate::conformance::NotApplicable(why)));
+        t.part::<()>("leftovers", Err(crate::NotApplicable(why)));
         return Ok(());
     }
     let [ours, theirs, nobodys] = ["ours", "theirs", "nobodys"].map(|uid| InstanceName::of(&Uid::new(uid)));

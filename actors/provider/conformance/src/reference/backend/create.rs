@@ -12,8 +12,8 @@ use tokio_util::sync::CancellationToken;
 use super::super::Mutation;
 use super::super::cloud::{Machine, Marks, Volume, ZONES};
 use super::{Owner, ReferenceBackend, id};
-use crate::conformance::Mark;
-use crate::{BackendError, CLEANUP_BUDGET, Call};
+use crate::Mark;
+use egress_provider::{BackendError, CLEANUP_BUDGET, Call};
 
 /// What a placement comes to.
 struct Plan {

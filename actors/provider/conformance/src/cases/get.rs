@@ -5,8 +5,8 @@ use egress_protocol::{InstallationId, InstanceId, InstanceName, Timestamp, Uid};
 use tracing::Level;
 
 use super::create::strangers;
-use crate::conformance::trial::{THEIRS, Trial, key, ok, refused};
-use crate::conformance::{
+use crate::trial::{THEIRS, Trial, key, ok, refused};
+use crate::{
     Alter, AsyncOps, CreatedAt, Fault, Intervention, IpSource, Mark, Miss, NotApplicable, ProvisioningState, Verdict, class, ensure,
 };
 

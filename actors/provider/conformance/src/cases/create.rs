@@ -3,8 +3,8 @@
 use egress_protocol::provider::{CreateRequest, ErrorClass};
 use egress_protocol::{InstanceName, Uid};
 
-use crate::conformance::trial::{Door, THEIRS, Trial, key, ok, refused};
-use crate::conformance::{Alter, CreatedAt, Fault, GcMark, Intervention, Mark, NotApplicable, Object, SecondaryResources, Verdict, ensure};
+use crate::trial::{Door, THEIRS, Trial, key, ok, refused};
+use crate::{Alter, CreatedAt, Fault, GcMark, Intervention, Mark, NotApplicable, Object, SecondaryResources, Verdict, ensure};
 
 pub(super) async fn repeated(t: &Trial) -> Verdict {
     for door in t.both().await? {

@@ -7,9 +7,9 @@ use egress_protocol::provider::{CallContext, ErrorClass, Op, actor_id};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::CLEANUP_BUDGET;
-use crate::conformance::trial::{Door, ENTRY, OPS, Trial, key, ok, refused, until_stuck};
-use crate::conformance::{Credentials, Intervention, Miss, NotApplicable, Object, Verdict, class, ensure};
+use crate::trial::{Door, ENTRY, OPS, Trial, key, ok, refused, until_stuck};
+use crate::{Credentials, Intervention, Miss, NotApplicable, Object, Verdict, class, ensure};
+use egress_provider::CLEANUP_BUDGET;
 
 /// PC-64.
 const PROMPT: Duration = Duration::from_secs(1);

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use egress_protocol::{InstallationId, InstanceName, Uid};
 
-use crate::conformance::trial::{OURS, THEIRS, Trial, ok};
-use crate::conformance::{Alter, Fault, Intervention, ListPartial, Mark, Verdict, ensure};
+use crate::trial::{OURS, THEIRS, Trial, ok};
+use crate::{Alter, Fault, Intervention, ListPartial, Mark, Verdict, ensure};
 
 pub(super) async fn ours(t: &Trial) -> Verdict {
     let door = t.provider().await?;

@@ -11,8 +11,8 @@
 
 use std::collections::BTreeSet;
 
-use egress_provider::conformance::{self, Report};
-use egress_provider::reference::{Mutation, ReferenceFixture, Style};
+use egress_conformance::reference::{Mutation, ReferenceFixture, Style};
+use egress_conformance::{self as conformance, Report};
 
 fn show(report: &Report) {
     println!("{report}");
@@ -58,7 +58,7 @@ fn every_contract_test_has_a_mutant() {
 
 #[test]
 fn the_authors_guide_lists_every_test() {
-    let guide = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/provider-contract.md");
+    let guide = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/provider-contract.md");
     let guide = std::fs::read_to_string(guide).unwrap();
     for (id, says) in conformance::statements() {
         assert!(guide.contains(&format!("| {id} | {says} |\n")), "{id}: {says}");
@@ -71,13 +71,13 @@ mod callers {
     use std::sync::Arc;
     use std::time::Duration;
 
+    use egress_conformance::reference::{Cloud, ReferenceBackend, ReferenceConfig, Style};
     use egress_protocol::metrics::Metrics;
     use egress_protocol::provider::{
         self, CallContext, CreateRequest, DeleteOutcome, ErrorClass, InstanceKey, ListResult, Op, ProviderError, ProviderMessage,
     };
     use egress_protocol::resource::Placement;
     use egress_protocol::{Clock, InstallationId, InstanceId, InstanceName, Timestamp, Uid};
-    use egress_provider::reference::{Cloud, ReferenceBackend, ReferenceConfig, Style};
     use egress_provider::{ProviderActor, ProviderArgs};
     use egress_supervision::{Address, ChildSpec, Root, System};
     use tokio::time::Instant;

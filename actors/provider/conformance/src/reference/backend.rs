@@ -23,8 +23,8 @@ use tokio::time::Instant;
 use super::client::{Client, CloudError};
 use super::cloud::{Cloud, Condition, Machine, Marks, ZONES, named};
 use super::{Mutation, TYPE};
-use crate::conformance::Mark;
-use crate::{Backend, BackendError, Call, Location, Subject};
+use crate::Mark;
+use egress_provider::{Backend, BackendError, Call, Location, Subject};
 
 /// Two ways to meet the contract (PC-71).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

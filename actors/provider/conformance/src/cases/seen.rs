@@ -7,8 +7,8 @@ use egress_protocol::provider::{CallContext, ErrorClass, Op, ProviderError};
 use tokio_util::sync::CancellationToken;
 use tracing::Level;
 
-use crate::conformance::trial::{ENTRY, OPS, SENTINEL, Trial, key, ok};
-use crate::conformance::{Captured, Fault, Intervention, Verdict, ensure};
+use crate::trial::{ENTRY, OPS, SENTINEL, Trial, key, ok};
+use crate::{Captured, Fault, Intervention, Verdict, ensure};
 
 pub(super) async fn errors(t: &Trial) -> Verdict {
     let door = t.provider().await?;
@@ -171,7 +171,7 @@ pub(super) async fn classification(t: &Trial) -> Verdict {
     for row in &table {
         ensure!(row.classified == row.expected, "{} is classified {:?}, not {:?}", row.what, row.classified, row.expected);
     }
-    let quota = t.profiles.quota == crate::conformance::Quota::Detected;
+    let quota = t.profiles.quota == crate::Quota::Detected;
     for class in [ErrorClass::NotFound, ErrorClass::QuotaExceeded, ErrorClass::Transient, ErrorClass::Permanent] {
         let there = table.iter().any(|row| row.expected == class && row.kind == Captured::Response);
         ensure!(there || (class == ErrorClass::QuotaExceeded && !quota), "no captured answer of class {class:?}");

@@ -16,7 +16,7 @@ use tracing::{Instrument, Span};
 
 use super::Mutation;
 use super::cloud::{At, Cloud, Machine, Marks, Raw, State, Volume, ZONES};
-use crate::{BackendError, Call};
+use egress_provider::{BackendError, Call};
 
 /// Of one call.
 const BUDGET: Duration = Duration::from_secs(20);

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use egress_protocol::{InstanceName, Timestamp};
 use tokio_util::sync::CancellationToken;
 
-use crate::conformance::{Fault, Intervention};
+use crate::{Fault, Intervention};
 
 /// Where machines can be.
 pub(super) const ZONES: [&str; 2] = ["zone-a", "zone-b"];

@@ -6,12 +6,13 @@
 //!
 //! Each test has a world, a clock and a runtime of its own; time is paused, so that waiting costs nothing. What callers are
 //! promised is tested through the provider's actor, what backends are promised to do through the backend.
-//! `crate::reference` is a backend that passes everything, with mutants that prove that each test can fail (PC-91).
+//! [`reference`] is a backend that passes everything, with mutants that prove that each test can fail (PC-91).
 
 mod capture;
 mod cases;
 mod fixture;
 mod profiles;
+pub mod reference;
 mod trial;
 
 use std::fmt;
@@ -163,7 +164,7 @@ fn run_case(fixture: &dyn Fixture, case: &Case) -> (Verdict, Vec<String>) {
 macro_rules! ensure {
     ($holds:expr, $($text:tt)+) => {
         if !$holds {
-            return Err($crate::conformance::Miss::Failed(format!($($text)+)));
+            return Err($crate::Miss::Failed(format!($($text)+)));
         }
     };
 }
