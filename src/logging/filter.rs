@@ -9,7 +9,7 @@ use tracing_subscriber::EnvFilter;
 ///
 /// `otel` is the target of spans that exist for the exporter alone: the log never enables them, so that they cost nothing
 /// where nothing is exported (OB-3).
-const LIBRARIES: &str = "otel=off,reqwest=warn,opentelemetry=warn,opentelemetry_sdk=warn,opentelemetry_otlp=warn,hyper=warn,h2=warn,rustls=warn,tokio=warn,axum=warn,tower=warn,log=warn,mio=warn,want=warn,kube=warn,kube_client=off,russh=warn";
+const LIBRARIES: &str = "otel=off,reqwest=warn,opentelemetry=warn,opentelemetry_sdk=warn,opentelemetry_otlp=warn,hyper=warn,h2=warn,rustls=warn,tokio=warn,axum=warn,tower=warn,log=warn,mio=warn,want=warn,kube=warn,kube_client=off,ractor=warn,russh=warn";
 
 /// `level` is of the grammar that `egress_config` has checked.
 pub(super) fn parse(level: &str) -> Result<EnvFilter, String> {

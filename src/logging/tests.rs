@@ -97,6 +97,16 @@ fn the_kubernetes_client_says_nothing_of_its_own_unless_it_is_asked_by_name_ob_2
     assert_eq!(capture(Format::Json, "info,kube_client=error", say).len(), 1);
 }
 
+/// OB-2: the library of actors opens a span round each life; a line carries the fields of ours alone.
+#[test]
+fn an_actors_lines_carry_nothing_of_the_library_below_it() {
+    let lines = capture(Format::Json, "debug", || {
+        let _library = tracing::info_span!(target: "ractor::actor", "Actor", id = "0.1").entered();
+        tracing::info!("said");
+    });
+    assert_eq!(keys(&lines[0]), ["time", "level", "message", "target"]);
+}
+
 /// OB-3: without an exporter the spans that are for it alone are never enabled, and what is said to it is not in a line.
 #[test]
 fn spans_for_the_exporter_alone_are_off_at_every_level() {

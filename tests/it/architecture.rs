@@ -87,6 +87,17 @@ fn only_the_cluster_and_the_kubernetes_backend_have_the_client() {
 }
 
 #[test]
+fn only_the_supervision_knows_the_library_of_actors() {
+    for package in metadata()["packages"].as_array().unwrap() {
+        let name = package["name"].as_str().unwrap();
+        if name.starts_with("egress-") {
+            let knows = package["dependencies"].as_array().unwrap().iter().any(|dependency| dependency["name"] == "ractor");
+            assert_eq!(knows, name == "egress-supervision", "{name}: actors are written against egress-supervision");
+        }
+    }
+}
+
+#[test]
 fn there_is_one_tls_stack_and_one_crypto_backend() {
     let lock = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.lock")).expect("Cargo.lock is there");
     let names: BTreeSet<&str> = lock.lines().filter_map(|line| line.strip_prefix("name = \"")?.strip_suffix('"')).collect();

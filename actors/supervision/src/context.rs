@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use egress_protocol::Timestamp;
@@ -12,11 +12,10 @@ use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::children::{Command, Start, Started};
-use crate::incarnation::panic_text;
-use crate::inner::{Inner, Parent};
-use crate::mailbox::Envelope;
-use crate::runner::{self, ParentLink};
+use crate::children::{Order, Parent, Start, Started};
+use crate::envelope::Envelope;
+use crate::inner::Inner;
+use crate::shell::panic_text;
 use crate::{Actor, Address, ChildSpec, Failure, System};
 
 /// An actor's hands: its address, clock, timers, tasks and children. Cheap to clone.
@@ -64,7 +63,7 @@ impl<A: Actor> Context<A> {
 
     /// Sends an internal message to this incarnation.
     pub fn tell(&self, message: A::Internal) {
-        self.inner.mailbox.post(Envelope::Internal(message));
+        self.inner.post(Envelope::Internal(message));
     }
 
     /// Sends an internal message to this incarnation after a while. Dropping the timer cancels it; a message that is
@@ -122,7 +121,7 @@ impl<A: Actor> Context<A> {
         let tracked = tasks.running.track_future(async move {
             let result = aborted.run_until_cancelled(future).await;
             if let (Some(envelope), Some(inner)) = (result.flatten(), inner.upgrade()) {
-                inner.mailbox.post(envelope);
+                inner.post(envelope);
             }
             drop(alive);
         });
@@ -132,7 +131,7 @@ impl<A: Actor> Context<A> {
     /// Starts a supervised child without waiting for it; its address is valid at once. A child of that id that is
     /// already there is left as it is.
     pub fn start_child<C: Actor>(&self, spec: ChildSpec<C>) -> Address<C::Message> {
-        self.command(spec, None)
+        self.order(spec, None)
     }
 
     /// Starts a supervised child and waits until it runs; for ordered start in [`Actor::start`]. The error is that of
@@ -140,7 +139,7 @@ impl<A: Actor> Context<A> {
     pub async fn start_child_and_wait<C: Actor>(&self, spec: ChildSpec<C>) -> Result<Address<C::Message>, Failure> {
         let (started, outcome) = oneshot::channel();
         let id = spec.id.clone();
-        let address = self.command(spec, Some(started));
+        let address = self.order(spec, Some(started));
         match outcome.await {
             Ok(Ok(())) => Ok(address),
             Ok(Err(reason)) => Err(Failure(format!("{id}: {reason}"))),
@@ -148,20 +147,17 @@ impl<A: Actor> Context<A> {
         }
     }
 
-    fn command<C: Actor>(&self, spec: ChildSpec<C>, started: Started) -> Address<C::Message> {
-        let cell = self.inner.system.cell::<C::Message>(&spec.id);
+    fn order<C: Actor>(&self, spec: ChildSpec<C>, started: Started) -> Address<C::Message> {
+        let (system, above) = (self.inner.system.clone(), self.inner.cell.face.line());
+        let cell = system.cell::<C::Message>(&spec.id);
         let address = Address::new(Arc::clone(&cell));
-        let parent: Weak<dyn Parent> = Arc::downgrade(&self.inner) as _;
-        let parent = ParentLink { line: self.inner.cell.face.line(), told: parent };
-        let (id, kind) = (Arc::clone(&cell.face.id), C::KIND);
-        let run = runner::prepare::<C>(self.inner.system.clone(), cell, Some(parent), spec);
-        self.inner.mailbox.command(Command::Start(Box::new(Start { id, kind, started, run })));
+        self.inner.order(Order::Start(Box::new(Start::new(system, cell, Some(above), spec, started))));
         address
     }
 
     /// Stops a child for good, in the background; a later child of the same id starts after it has ended.
     pub fn stop_child(&self, id: &str) {
-        self.inner.mailbox.command(Command::Stop(id.into()));
+        self.inner.order(Order::Stop(id.into()));
     }
 }
 

@@ -74,8 +74,8 @@ impl Line {
 /// The public face of an id.
 pub(crate) struct Face {
     pub(crate) id: Arc<str>,
-    /// Runners that serve this id: one, or for a moment two when a stopped child is started again.
-    pub(crate) runners: AtomicUsize,
+    /// Parents' records of a child of this id: one, or for a moment two when a stopped child is started again.
+    pub(crate) records: AtomicUsize,
     /// Held by the incarnation and its tasks: the next one starts only when the last of them has ended.
     pub(crate) alive: Arc<Semaphore>,
     pub(crate) probe: ArcSwapOption<Box<dyn Probe>>,
@@ -101,7 +101,7 @@ impl Face {
     pub(crate) fn new(id: &str) -> Self {
         Self {
             id: id.into(),
-            runners: AtomicUsize::new(0),
+            records: AtomicUsize::new(0),
             alive: Arc::new(Semaphore::new(1)),
             probe: ArcSwapOption::const_empty(),
             restarts: AtomicU64::new(0),
@@ -154,15 +154,15 @@ impl Face {
         Arc::clone(words.line.get_or_insert_with(|| Arc::new(Line { id: Arc::clone(&self.id), above })))
     }
 
-    /// Whether anything of it is left that stands at or below that actor: a runner, or a task that is slow to notice its end.
+    /// Whether anything of it is left that stands at or below that actor: a parent's record of it, or a task that is slow to notice its end.
     pub(crate) fn is_left_of(&self, id: &str) -> bool {
-        let left = self.runners.load(Ordering::SeqCst) > 0 || self.alive.available_permits() == 0;
+        let left = self.records.load(Ordering::SeqCst) > 0 || self.alive.available_permits() == 0;
         left && (&*self.id == id || self.lock().above.as_ref().is_some_and(|line| line.has(id)))
     }
 
-    /// A runner begins to serve this id: what is counted and told is counted and told anew.
+    /// A parent begins to keep a child of this id: what is counted and told is counted and told anew.
     pub(crate) fn serve(&self, kind: &'static str, above: Option<Arc<Line>>, order: u64) {
-        self.runners.fetch_add(1, Ordering::SeqCst);
+        self.records.fetch_add(1, Ordering::SeqCst);
         self.restarts.store(0, Ordering::Relaxed);
         let mut words = self.lock();
         words.kind = kind;

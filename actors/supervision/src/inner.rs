@@ -1,32 +1,37 @@
-//! What an incarnation shares with whoever holds a handle to it: its mailbox, its tasks, and that it is alive.
+//! What a life shares with whoever holds a handle to it: its mailbox, its tasks, and that it is alive.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use ractor::ActorCell;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::address::{Cell, Inbox};
+use crate::children::{Order, Parent};
+use crate::envelope::{Envelope, GivenUp};
 use crate::face::{Alive, Probe};
-use crate::mailbox::{Envelope, GivenUp, Mailbox};
-use crate::signal::Signal;
 use crate::{Actor, System, TASK_GRACE};
 
-/// One incarnation as its context, its tasks, its children and its address see it.
+/// One life as its context, its tasks, its children and its address see it.
 pub(crate) struct Inner<A: Actor> {
     pub(crate) system: System,
     pub(crate) cell: Arc<Cell<A::Message>>,
-    pub(crate) mailbox: Mailbox<A>,
+    /// Its ractor actor, known before anything of it runs.
+    shell: OnceLock<ActorCell>,
+    /// Messages that wait: ractor's mailboxes do not tell.
+    waiting: AtomicUsize,
+    killed: AtomicBool,
     handling: Mutex<Option<(&'static str, Instant)>>,
     /// One question at a time (OB-4).
     pub(crate) asked: AtomicBool,
-    /// The incarnation is ending: tasks should.
+    /// The life is ending: tasks should.
     cancelled: OnceLock<CancellationToken>,
     /// Made for the first task.
     tasks: OnceLock<Tasks>,
-    /// Shared with the tasks; the id's next incarnation waits for the last of them.
+    /// Shared with the tasks; the id's next life waits for the last of them.
     pub(crate) alive: Arc<Alive>,
 }
 
@@ -37,17 +42,51 @@ pub(crate) struct Tasks {
 }
 
 impl<A: Actor> Inner<A> {
-    pub(crate) fn new(system: System, cell: Arc<Cell<A::Message>>, signal: Arc<Signal>, alive: Alive) -> Self {
+    pub(crate) fn new(system: System, cell: Arc<Cell<A::Message>>, alive: Alive) -> Self {
         Self {
             system,
             cell,
-            mailbox: Mailbox::new(signal),
+            shell: OnceLock::new(),
+            waiting: AtomicUsize::new(0),
+            killed: AtomicBool::new(false),
             handling: Mutex::new(None),
             asked: AtomicBool::new(false),
             cancelled: OnceLock::new(),
             tasks: OnceLock::new(),
             alive: Arc::new(alive),
         }
+    }
+
+    /// From now on it can be sent to.
+    pub(crate) fn born(&self, shell: ActorCell) {
+        let _ = self.shell.set(shell);
+    }
+
+    /// `false` when the life is over or on its way out: the envelope is dropped.
+    pub(crate) fn post(&self, envelope: Envelope<A>) -> bool {
+        let Some(shell) = self.shell.get() else { return false };
+        // Counted first, so that it is never taken up before it was counted.
+        let counted = usize::from(envelope.is_message());
+        self.waiting.fetch_add(counted, Ordering::Relaxed);
+        let sent = shell.send_message(envelope).is_ok();
+        if !sent {
+            self.waiting.fetch_sub(counted, Ordering::Relaxed);
+        }
+        sent
+    }
+
+    /// A message is taken up.
+    pub(crate) fn took(&self) {
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Messages that wait.
+    pub(crate) fn depth(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_killed(&self) -> bool {
+        self.killed.load(Ordering::SeqCst)
     }
 
     pub(crate) fn set_handling(&self, handling: Option<(&'static str, Instant)>) {
@@ -71,7 +110,6 @@ impl<A: Actor> Inner<A> {
     pub(crate) fn close(&self) {
         self.cell.inbox.store(None);
         self.cell.face.probe.store(None);
-        self.mailbox.close();
     }
 
     /// Waits for the tasks that were asked to end, but not for long.
@@ -98,17 +136,17 @@ impl<A: Actor> Inner<A> {
 
 impl<A: Actor> Inbox<A::Message> for Arc<Inner<A>> {
     fn put(&self, message: A::Message) -> bool {
-        self.mailbox.post(Envelope::Public(message))
+        self.post(Envelope::Public(message))
     }
 
     fn depth(&self) -> usize {
-        self.mailbox.depth()
+        Inner::depth(self)
     }
 }
 
 impl<A: Actor> Probe for Arc<Inner<A>> {
     fn describe(&self, reply: oneshot::Sender<serde_json::Value>) -> bool {
-        !self.asked.swap(true, Ordering::SeqCst) && self.mailbox.post(Envelope::Describe(reply))
+        !self.asked.swap(true, Ordering::SeqCst) && self.post(Envelope::Describe(reply))
     }
 
     fn handling(&self) -> Option<(&'static str, Instant)> {
@@ -116,25 +154,26 @@ impl<A: Actor> Probe for Arc<Inner<A>> {
     }
 
     fn depth(&self) -> usize {
-        self.mailbox.depth()
+        Inner::depth(self)
     }
 
     fn crash(&self) -> bool {
-        self.mailbox.post(Envelope::Crash)
+        self.post(Envelope::Crash)
     }
 
+    /// Not ractor's kill: that would hand the state to the supervisor, to be dropped there.
     fn kill(&self) {
-        self.mailbox.kill();
+        self.killed.store(true, Ordering::SeqCst);
+        self.post(Envelope::Killed);
     }
-}
-
-/// A parent as the runners of its children see it.
-pub(crate) trait Parent: Send + Sync {
-    fn child_given_up(&self, child: Arc<str>, reason: Option<String>);
 }
 
 impl<A: Actor> Parent for Inner<A> {
+    fn order(&self, order: Order) {
+        self.post(Envelope::Order(order));
+    }
+
     fn child_given_up(&self, child: Arc<str>, reason: Option<String>) {
-        self.mailbox.post(Envelope::ChildGivenUp(Box::new(GivenUp { child, reason })));
+        self.post(Envelope::ChildGivenUp(Box::new(GivenUp { child, reason })));
     }
 }

@@ -5,6 +5,9 @@
 //! its actor. Every actor may supervise children ([`Context::start_child`]); restart, backoff, giving up, ordered stop
 //! and inspection are the shell's work and the same everywhere.
 //!
+//! Each life of an actor is an actor of the library [`ractor`] in one generic shell, linked to its supervisor's. Of ractor are
+//! the mailbox, the loop that serves it, the links, and the news of a child's end; what is made of that news is ours.
+//!
 //! - [`Address`] is how peers know an actor: by id, stable across restarts of the actor and of its parents.
 //! - [`System`] is one tree: its addresses, clock, metrics and the questions about it.
 //! - [`RestartBudget`] is the pure part: when to restart, how long to wait, when to give up.
@@ -13,24 +16,25 @@ mod address;
 mod budget;
 mod children;
 mod context;
+mod envelope;
 mod face;
-mod incarnation;
+mod guardian;
 mod inner;
 mod inspect;
 mod latest;
-mod mailbox;
-mod runner;
-mod signal;
+mod lives;
+mod shell;
 mod spec;
 mod system;
 
 pub use address::{Address, AddressError};
 pub use budget::{Decision, RestartBudget};
 pub use context::{Context, Task, Timer};
+pub use guardian::Root;
 pub use inspect::{ActorStatus, Handling, LastError, Node};
 pub use latest::Latest;
 pub use spec::{ChildSpec, OnExhausted, Policy};
-pub use system::{Root, System};
+pub use system::System;
 
 use std::future::Future;
 

@@ -3,21 +3,15 @@
 use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use dashmap::DashMap;
 use egress_protocol::message::Message;
 use egress_protocol::metrics::Metrics;
 use egress_protocol::{Clock, Timestamp};
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
 
+use crate::Address;
 use crate::address::Cell;
 use crate::face::Face;
-use crate::incarnation::End;
-use crate::runner;
-use crate::signal::Signal;
-use crate::{Actor, Address, ChildSpec, Failure, OnExhausted, RestartBudget};
 
 struct Entry {
     face: Arc<Face>,
@@ -25,10 +19,10 @@ struct Entry {
 }
 
 impl Entry {
-    /// Nobody serves it, none of its tasks is left, and nobody holds its address. Asked inside the map's lock, so that
+    /// It is nobody's child, none of its tasks is left, and nobody holds its address. Asked inside the map's lock, so that
     /// nobody can get at it meanwhile.
     fn is_unused(&self) -> bool {
-        self.face.runners.load(Ordering::SeqCst) == 0 && self.face.alive.available_permits() == 1 && Arc::strong_count(&self.cell) == 1
+        self.face.records.load(Ordering::SeqCst) == 0 && self.face.alive.available_permits() == 1 && Arc::strong_count(&self.cell) == 1
     }
 }
 
@@ -104,7 +98,7 @@ impl System {
         })
     }
 
-    /// Takes out an id that no runner serves any more and whose last task has ended, unless somebody still holds its
+    /// Takes out an id that is nobody's child any more and whose last task has ended, unless somebody still holds its
     /// address: then it stays, so that the address works again when the actor is started again.
     pub(crate) fn forget(&self, id: &str) {
         self.inner.cells.remove_if(id, |_, entry| entry.is_unused());
@@ -115,17 +109,17 @@ impl System {
         self.inner.order.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Every actor that exists (an id with a runner).
+    /// Every actor that exists (an id that is somebody's child).
     pub(crate) fn faces(&self) -> Vec<Arc<Face>> {
         self.inner
             .cells
             .iter()
-            .filter(|entry| entry.face.runners.load(Ordering::Relaxed) > 0)
+            .filter(|entry| entry.face.records.load(Ordering::Relaxed) > 0)
             .map(|entry| Arc::clone(&entry.face))
             .collect()
     }
 
-    /// The ids, at or below that one, of which anything is left: a runner, or a task that is slow to notice that it was
+    /// The ids, at or below that one, of which anything is left: a parent's record of it, or a task that is slow to notice that it was
     /// aborted. Reads only what stands beside the mailboxes, so that a thread outside the runtime may ask too.
     pub fn left_of(&self, id: &str) -> Vec<Arc<str>> {
         self.inner.cells.iter().filter(|entry| entry.face.is_left_of(id)).map(|entry| Arc::clone(&entry.face.id)).collect()
@@ -133,29 +127,6 @@ impl System {
 
     fn face(&self, id: &str) -> Option<Arc<Face>> {
         self.inner.cells.get(id).map(|entry| Arc::clone(&entry.face))
-    }
-
-    /// Starts the root and waits until it runs. The root is never restarted: its crash ends the tree. The limit of its
-    /// stop is that of the whole tree's.
-    #[expect(clippy::disallowed_methods, reason = "the root's runner; Root owns its handle")]
-    pub async fn start_root<A: Actor>(&self, mut spec: ChildSpec<A>) -> Result<Root, Failure> {
-        let limit = spec.policy.stop_timeout;
-        spec.policy.budget = RestartBudget::none();
-        spec.policy.on_exhausted = OnExhausted::Escalate;
-        let (started, outcome) = oneshot::channel();
-        let signal = Arc::<Signal>::default();
-        let run = runner::prepare::<A>(self.clone(), self.cell(&spec.id), None, spec);
-        let runner = tokio::spawn(run(Arc::clone(&signal), Some(started)));
-        // Made before the wait: whoever loses interest meanwhile kills the tree.
-        let mut root = Root { signal, limit, runner: Some(runner) };
-        match outcome.await {
-            Ok(Ok(())) => Ok(root),
-            Ok(Err(reason)) => {
-                root.failed().await;
-                Err(Failure(reason))
-            }
-            Err(_) => Err(root.failed().await),
-        }
     }
 
     /// The actors that exist, by kind: how many, and how many messages wait. For the metrics.
@@ -180,49 +151,5 @@ impl System {
             probe.kill();
             true
         })
-    }
-}
-
-/// The running tree. Dropping it kills the tree.
-pub struct Root {
-    signal: Arc<Signal>,
-    limit: Duration,
-    runner: Option<JoinHandle<End>>,
-}
-
-impl std::fmt::Debug for Root {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Root")
-    }
-}
-
-impl Root {
-    /// Resolves when the root ended by itself: its crash, or a child's that escalated.
-    pub async fn failed(&mut self) -> Failure {
-        let Some(runner) = self.runner.as_mut() else { return std::future::pending().await };
-        let end = runner.await;
-        self.runner = None;
-        match end {
-            Ok(End::Crashed(reason)) => Failure(reason),
-            Ok(End::Stopped) => Failure("the root stopped by itself".to_owned()),
-            Err(error) => Failure(error.to_string()),
-        }
-    }
-
-    /// Stops the tree in reverse start order and waits for all of it, but not longer than the root's `stop_timeout`.
-    pub async fn stop(mut self) {
-        self.signal.stop();
-        let Some(runner) = self.runner.as_mut() else { return };
-        if tokio::time::timeout(self.limit, runner).await.is_err() {
-            tracing::warn!("WARNING: the tree did not stop in time and was ended");
-        }
-    }
-}
-
-impl Drop for Root {
-    fn drop(&mut self) {
-        if let Some(runner) = &self.runner {
-            runner.abort();
-        }
     }
 }

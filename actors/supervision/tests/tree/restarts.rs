@@ -283,3 +283,41 @@ async fn a_panic_while_the_state_is_dropped_is_a_crash_like_any_other() {
     assert_eq!(node.last_error.map(|error| error.message), Some("even its end goes wrong".to_owned()));
     root.stop().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_child_that_crashes_while_its_parent_still_starts_is_restarted_meanwhile() {
+    let diary = Diary::default();
+    let a = ChildSpec::<Puppet>::retried("a", Play::new(&diary));
+    let play = Play::new(&diary).start(move |ctx| {
+        let a = a.clone();
+        async move {
+            let a = ctx.start_child_and_wait(a).await?;
+            assert!(ctx.system().crash("a"));
+            pause(150).await;
+            a.call(Duration::from_secs(1), Tell::Count).await.map(drop).map_err(Failure::new)
+        }
+    });
+    let (_, root) = root(play).await;
+    assert_eq!(diary.count("a starts"), 2);
+    root.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_rebuilt_ends_the_start_of_its_parent_with_its_crash() {
+    let diary = Diary::default();
+    let journal = ChildSpec::<Puppet>::irreplaceable("journal", Play::new(&diary));
+    let ended = diary.clone();
+    let play = Play::new(&diary).start(move |ctx| {
+        let (journal, ended) = (journal.clone(), ended.note_when_dropped("the start ended"));
+        async move {
+            let _ended = ended;
+            ctx.start_child_and_wait(journal).await?;
+            assert!(ctx.system().kill("journal"));
+            std::future::pending().await
+        }
+    });
+    let failure = system().start_root::<Puppet>(ChildSpec::essential("root", play)).await.expect_err("it does not start");
+    pause(1).await;
+    assert_eq!(failure, Failure("journal: killed".to_owned()));
+    assert_eq!(diary.count("the start ended"), 1);
+}

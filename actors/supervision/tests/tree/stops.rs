@@ -298,3 +298,38 @@ async fn what_is_left_of_a_branch_is_known_until_its_last_task_has_ended_even_on
     tokio::time::timeout(Duration::from_secs(10), gone).await.expect("nothing is left");
     root.stop().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_askers_of_an_actor_that_stops_are_told_before_its_children_have_stopped() {
+    let diary = Diary::default();
+    let (system, root) = root(Play::new(&diary)).await;
+    let top = system.address::<Tell>("root");
+    let a = child(&top, ChildSpec::<Puppet>::retried("a", Play::new(&diary))).await;
+    child(&a, ChildSpec::<Puppet>::retried("slow", Play::new(&diary).slow_to_stop(1000))).await;
+    let begun = Instant::now();
+    let stopped = have(&top, |_, ctx| ctx.stop_child("a"));
+    let (_, answers) = tokio::join!(stopped, futures::future::join_all((0..10).map(|_| count(&a))));
+    assert!(answers.iter().all(|answer| *answer == Err(AddressError::Dropped)), "{answers:?}");
+    assert_eq!(count(&a).await, Err(AddressError::Down), "and nobody can ask any more");
+    assert_eq!(begun.elapsed(), Duration::ZERO);
+    root.stop().await;
+    assert_eq!(diary.count("slow stopped"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_child_that_is_on_its_way_out_ends_at_once_when_its_parent_crashes() {
+    let diary = Diary::default();
+    let (system, root) = root(Play::new(&diary)).await;
+    let parent = child(&system.address::<Tell>("root"), ChildSpec::<Puppet>::retried("parent", Play::new(&diary))).await;
+    let a = child(&parent, ChildSpec::<Puppet>::retried("a", Play::new(&diary).slow_to_stop(4000))).await;
+    child(&a, ChildSpec::<Puppet>::retried("below", Play::new(&diary).slow_to_stop(4000))).await;
+    have(&parent, |_, ctx| ctx.stop_child("a")).await;
+    pause(1000).await;
+    assert_eq!(diary.count("below stops"), 1);
+    assert!(system.crash("parent"));
+    pause(1).await;
+    assert!(system.left_of("a").is_empty() && system.left_of("below").is_empty());
+    pause(10_000).await;
+    assert_eq!((diary.count("below stopped"), diary.count("a stops")), (0, 0));
+    root.stop().await;
+}

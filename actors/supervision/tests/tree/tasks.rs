@@ -185,3 +185,38 @@ async fn an_orderly_stop_does_not_wait_for_a_timer() {
     root.stop().await;
     assert_eq!(begun.elapsed(), Duration::ZERO);
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_comes_for_an_actor_that_still_starts_is_handled_in_order_when_it_runs() {
+    let diary = Diary::default();
+    let noted = diary.clone();
+    let play = Play::new(&diary).start(move |ctx: Context<Puppet>| {
+        let noted = noted.clone();
+        async move {
+            ctx.spawn(async { Heard("a task") }).keep();
+            pause(10).await;
+            for heard in ["one", "two", "three"] {
+                ctx.tell(Heard(heard));
+            }
+            pause(10).await;
+            noted.note("has started");
+            Ok(())
+        }
+    });
+    let (_, root) = root(play).await;
+    pause(1).await;
+    assert_eq!(diary.read(), ["root starts", "has started", "root hears a task", "root hears one", "root hears two", "root hears three"]);
+    root.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_of_a_task_crashes_an_actor_that_still_starts_when_it_runs() {
+    let diary = Diary::default();
+    let play = Play::new(&diary).start(|ctx: Context<Puppet>| async move {
+        ctx.spawn(async { panic!("out of cheese") }).keep();
+        pause(10).await;
+        Ok(())
+    });
+    let (_, mut root) = root(play).await;
+    assert_eq!(root.failed().await.0, "a task panicked: out of cheese");
+}
