@@ -50,12 +50,12 @@ impl Machine {
         if gone && self.id.is_none() {
             return self.is_absent(now, out);
         }
-        self.purge = Some(Purge { at: now, gone });
+        let again = self.purge.replace(Purge { at: now, gone }).is_some();
         self.sight.address = None;
         self.sight.confirmed = false;
-        (self.polls, self.poll_at) = (0, now);
-        // Without an id there is nothing to read (PC-40): the delete itself is repeated.
-        self.retry_at = self.id.is_none().then_some(now + self.settings.repeat_delete);
+        (self.polls, self.poll_at) = if self.id.is_none() && again { (2, now) } else { (0, now) };
+        // Without an id there is nothing to read (PC-40): the delete, cheap when repeated (PC-37), is how one looks.
+        self.retry_at = self.id.is_none().then_some(now + self.pace(self.settings.poll_deletion));
     }
 
     /// Nothing of ours is left.
