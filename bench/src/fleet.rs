@@ -56,6 +56,8 @@ impl Shape {
             phase: Phase::Ready,
             healthy: true,
             awaited: false,
+            unready: None,
+            check_url_suspect: false,
             draining: false,
             host: Some("192.0.2.7".into()),
             ip: Some("192.0.2.7".into()),

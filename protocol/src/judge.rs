@@ -38,6 +38,15 @@ pub enum JudgeMessage {
         /// How it ended.
         outcome: ProbeOutcome,
     },
+    /// The holder of a lease reported on a proxy whose check URL is suspect.
+    Reported {
+        /// Which proxy.
+        key: ObjectKey,
+        /// Of exactly this object.
+        uid: Uid,
+        /// The use failed (`timeout` or `error`); else traffic came through.
+        failed: bool,
+    },
     /// The proxy no longer uses that URL, or is gone.
     Forget {
         /// Whose.
@@ -51,6 +60,7 @@ impl Message for JudgeMessage {
     fn kind(&self) -> &'static str {
         match self {
             Self::Observed { .. } => "Observed",
+            Self::Reported { .. } => "Reported",
             Self::Forget { .. } => "Forget",
         }
     }
@@ -59,12 +69,15 @@ impl Message for JudgeMessage {
 /// What the judge holds of a check URL; sent to every proxy that uses it when it changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Suspicion {
-    /// Verdicts are held; those flipped by failures at or after `since` are restored. Nothing is replaced.
+    /// Failures of probes that began before `until` count for nothing; verdicts flipped by those at or after `since` are
+    /// restored. Nothing is replaced, also after that.
     Suspect {
         /// The URL.
         url: Arc<str>,
         /// When the first of the failures started.
         since: Timestamp,
+        /// Until when verdicts are held. It may have come already: the URL stays suspect until a probe of it passes.
+        until: Timestamp,
         /// This proxy is the first of its namespace by name: it publishes the Event.
         speaks: bool,
     },

@@ -42,6 +42,7 @@ use std::sync::Arc;
 
 use crate::ids::{ObjectKey, Uid};
 use crate::object::Credentials;
+use crate::resource::conditions::{MESSAGE_LIMIT, Status, cut};
 use crate::resource::{Mode, Phase};
 use crate::time::Timestamp;
 
@@ -68,6 +69,10 @@ pub struct ProxyAvailability {
     pub healthy: bool,
     /// It was healthy by the record, and its actor, which has just begun, does not know yet whether it still runs (HE-2).
     pub awaited: bool,
+    /// Why condition `Ready` is not True.
+    pub unready: Option<Arc<Unready>>,
+    /// Most proxies fail at its check URL at once (HE-9).
+    pub check_url_suspect: bool,
     /// New grants are stopped whatever the health: being deleted or replaced, suspended. (`maxLeases: 0`, cordons and
     /// withheld credentials the book sees by itself.)
     pub draining: bool,
@@ -89,6 +94,23 @@ pub struct ProxyAvailability {
     pub checked_at: Option<Timestamp>,
     /// For the holder of a lease only.
     pub credentials: Option<Arc<Credentials>>,
+}
+
+/// What holds a proxy back, as condition `Ready` says it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unready {
+    /// The condition's reason.
+    pub reason: Arc<str>,
+    /// Its message; may be empty.
+    pub message: Arc<str>,
+}
+
+impl Unready {
+    /// `None` for a proxy that is ready.
+    pub fn of(ready: Status, reason: &str, message: &str) -> Option<Arc<Self>> {
+        let message = cut(message.to_owned(), MESSAGE_LIMIT);
+        (ready != Status::True).then(|| Arc::new(Self { reason: reason.into(), message: message.into() }))
+    }
 }
 
 impl ProxyAvailability {

@@ -42,7 +42,7 @@ use egress_protocol::{ObjectKey, Timestamp, Uid};
 use hashbrown::HashMap;
 
 use cooldown::Cooldowns;
-use fleet::{Fleet, PerTarget};
+use fleet::{Cold, Fleet, PerTarget};
 use leases::Leases;
 pub use listing::LeaseWalk;
 use opening::Opening;
@@ -102,8 +102,21 @@ pub struct Effects {
     pub entries: Vec<Entry>,
     /// Probe these now (LS-7).
     pub probes: Vec<ObjectKey>,
+    /// What lease holders say of proxies whose check URL is suspect: for the judge.
+    pub testimony: Vec<Testimony>,
     /// For the log and for Events.
     pub cordons: Vec<CordonChange>,
+}
+
+/// A report on a proxy whose check URL is suspect.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Testimony {
+    /// Of which proxy.
+    pub key: ObjectKey,
+    /// Of exactly this object.
+    pub uid: Uid,
+    /// The use failed; else traffic came through.
+    pub failed: bool,
 }
 
 /// A cordon came or went.
@@ -317,13 +330,11 @@ impl Book {
     /// A lease at this moment, without credentials.
     fn view(&self, slot: u32, now: Timestamp) -> LeaseView {
         let lease = self.leases.get(slot);
-        let (proxy, unhealthy) = if lease.ending.is_none() {
-            let cold = self.fleet.cold(lease.proxy);
-            (Arc::clone(&cold.fragment), !cold.is_well())
-        } else {
-            let well = self.fleet.by_uid(&lease.record.uid).is_some_and(|proxy| self.fleet.cold(proxy).is_well());
-            (Arc::clone(&lease.record.proxy), !well)
-        };
+        let known = if lease.ending.is_none() { Some(lease.proxy) } else { self.fleet.by_uid(&lease.record.uid) };
+        let cold = known.map(|proxy| self.fleet.cold(proxy));
+        let unhealthy = !cold.is_some_and(Cold::is_well);
+        let doubtful = cold.is_some_and(Cold::is_doubtful);
+        let proxy = Arc::clone(cold.filter(|_| lease.ending.is_none()).map_or(&lease.record.proxy, |cold| &cold.fragment));
         let left = if lease.ending.is_none() { lease.expires_at.since(now) } else { Duration::ZERO };
         LeaseView {
             record: Arc::clone(&lease.record),
@@ -333,6 +344,7 @@ impl Book {
             renew_after_seconds: (left / 3).min(self.settings.drain_timeout / 3).as_secs(),
             proxy_unhealthy: unhealthy,
             target_suspect: lease.record.target.as_ref().is_some_and(|target| self.targets.suspect(target)),
+            check_url_suspect: doubtful,
             ending: lease.ending,
             credentials: None,
         }

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use egress_protocol::Reply;
+use egress_protocol::judge::{self, JudgeMessage};
 use egress_protocol::lease::{
     BrokerMessage, Caller, Entry, GrantRequest, JOURNAL_ID, JournalMessage, LeaseError, LeaseView, ProxyList, ProxyWalk, ReportRequest,
     ReportResult,
@@ -34,7 +35,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
 use serde_json::json;
 
-use crate::book::{Book, BookSettings, CordonChange, CordonTurn, Entropy, LeaseWalk, Reported};
+use crate::book::{Book, BookSettings, CordonChange, CordonTurn, Entropy, LeaseWalk, Reported, Testimony};
 use busiest::{Busiest, Name};
 
 /// How often time alone is looked at while leases run, and while none does.
@@ -306,6 +307,10 @@ impl BrokerActor {
         }
         for change in effects.cordons {
             say_cordon(ctx, change);
+        }
+        for Testimony { key, uid, failed } in effects.testimony {
+            // A judge that is down holds nothing to be suspect.
+            let _ = ctx.system().address::<JudgeMessage>(judge::ACTOR_ID).send(JudgeMessage::Reported { key, uid, failed });
         }
         for key in effects.probes {
             tracing::debug!(proxy = %key, "three failing reports in a row, probing");

@@ -169,7 +169,7 @@ impl Actor for ProberActor {
             "checkUrlHost": host,
             "healthy": self.hysteresis.verdict(),
             "contradicting": self.hysteresis.contradicting(),
-            "held": self.hysteresis.held(),
+            "heldUntil": self.hysteresis.held_until(),
             "probing": self.probing.is_some(),
             "urgent": self.urgent,
             "lastResult": self.last.map(|last| last.result),
@@ -198,10 +198,10 @@ impl ProberActor {
         if !same_url {
             let _ = self.judge.send(JudgeMessage::Forget { key: old.key.clone(), uid: old.uid.clone() });
         }
-        let held = same_url && self.hysteresis.held();
+        let held_until = self.hysteresis.held_until().filter(|_| same_url);
         self.hysteresis = Hysteresis::new(target.prior);
-        if held {
-            self.hysteresis.hold(ctx.now());
+        if let Some(until) = held_until {
+            self.hysteresis.hold(ctx.now(), until);
         }
         self.args.target.store(target);
         self.urgent = false;
@@ -289,7 +289,7 @@ impl ProberActor {
     fn schedule(&mut self, ctx: &Context<Self>, started_at: Timestamp, passed: bool) {
         let now = ctx.now();
         let again = std::mem::take(&mut self.again);
-        let undecided = !passed && self.hysteresis.verdict() == Some(true) && !self.hysteresis.held();
+        let undecided = !passed && self.hysteresis.verdict() == Some(true) && !self.hysteresis.held(now);
         let wait = if again {
             Duration::ZERO
         } else if self.urgent && undecided {
@@ -314,9 +314,9 @@ impl ProberActor {
     fn suspicion(&mut self, suspicion: &Suspicion) {
         let mine = |url: &str| url == self.target.health_check.url;
         match suspicion {
-            Suspicion::Suspect { url, since, .. } if mine(url) => {
+            Suspicion::Suspect { url, since, until, .. } if mine(url) => {
                 let before = self.hysteresis.verdict();
-                self.hysteresis.hold(*since);
+                self.hysteresis.hold(*since, *until);
                 if before != self.hysteresis.verdict() {
                     self.remember();
                 }

@@ -2,7 +2,7 @@
 //!
 //! The first result decides only while nothing is known; after that a verdict falls to so many results in a row that
 //! contradict it. While the check URL is suspect, failures that may be the target's count for nothing, and what they
-//! decided is taken back; a proxy that fails by itself still falls.
+//! decided is taken back; a proxy that fails by itself still falls. A hold has an end in time: after it failures count again.
 
 use egress_protocol::Timestamp;
 use egress_protocol::resource::HealthCheck;
@@ -40,7 +40,7 @@ pub struct Judgement {
 pub struct Hysteresis {
     verdict: Option<bool>,
     contradicting: u32,
-    held: bool,
+    held_until: Option<Timestamp>,
     fell: Option<Fall>,
 }
 
@@ -67,16 +67,21 @@ impl Hysteresis {
         self.contradicting
     }
 
-    /// Whether failures decide nothing for now.
-    pub fn held(&self) -> bool {
-        self.held
+    /// Until when failures on the target's side decide nothing.
+    pub fn held_until(&self) -> Option<Timestamp> {
+        self.held_until
+    }
+
+    /// Whether those of a probe that begins now would decide nothing.
+    pub fn held(&self, now: Timestamp) -> bool {
+        self.held_until.is_some_and(|until| now < until)
     }
 
     /// Takes a result of a probe that began at `started_at`.
     pub fn observe(&mut self, evidence: Evidence, started_at: Timestamp, thresholds: Thresholds) -> Judgement {
         match evidence {
             Evidence::Passed => self.release(),
-            Evidence::TargetSide if self.held => return self.judgement(false),
+            Evidence::TargetSide if self.held(started_at) => return self.judgement(false),
             Evidence::TargetSide | Evidence::ProxySide => {}
         }
         let passed = evidence == Evidence::Passed;
@@ -99,13 +104,13 @@ impl Hysteresis {
         self.judgement(flipped)
     }
 
-    /// The check URL is suspect since then: verdicts are held, and one that fell to it since then is restored.
-    pub fn hold(&mut self, since: Timestamp) {
-        self.held = true;
+    /// The check URL is suspect since then: until the hold ends verdicts are kept, and one that fell to it is restored.
+    pub fn hold(&mut self, since: Timestamp, until: Timestamp) {
+        self.held_until = Some(until);
         self.contradicting = 0;
         if let Some(fall) = self.fell
             && self.verdict == Some(false)
-            && fall.started_at >= since
+            && (since..until).contains(&fall.started_at)
         {
             self.verdict = fall.before;
             self.fell = None;
@@ -114,8 +119,7 @@ impl Hysteresis {
 
     /// The suspicion is over: counts start from zero.
     pub fn release(&mut self) {
-        if self.held {
-            self.held = false;
+        if self.held_until.take().is_some() {
             self.contradicting = 0;
         }
     }
@@ -178,34 +182,49 @@ mod tests {
         }
         assert_eq!(state.verdict(), Some(false));
         let mut early = state;
-        state.hold(at(1));
+        state.hold(at(1), at(99));
         assert_eq!(state.verdict(), Some(true));
         for n in 4..20 {
             assert_eq!(state.observe(Evidence::TargetSide, at(n), T), Judgement { healthy: true, flipped: false, contradicting: 0 });
         }
         state.release();
         assert_eq!(state.observe(Evidence::TargetSide, at(20), T), Judgement { healthy: true, flipped: false, contradicting: 1 });
-        early.hold(at(4));
+        early.hold(at(4), at(99));
         assert_eq!(early.verdict(), Some(false));
 
         let mut new = Hysteresis::new(None);
         new.observe(Evidence::TargetSide, at(5), T);
-        new.hold(at(4));
+        new.hold(at(4), at(99));
         assert_eq!(new.verdict(), None, "the URL said nothing about it");
         assert_eq!(new.observe(Evidence::Passed, at(9), T), Judgement { healthy: true, flipped: true, contradicting: 0 });
-        assert!(!new.held(), "a pass ends the hold");
+        assert!(!new.held(at(9)), "a pass ends the hold");
+    }
+
+    /// Issue 10, 21: a pool that fails at its check URL for good does not stay healthy for good.
+    #[test]
+    fn after_the_end_of_a_hold_failures_count_again_and_what_falls_then_stays_down() {
+        let mut state = Hysteresis::new(Some(true));
+        state.hold(at(1), at(5));
+        state.observe(Evidence::TargetSide, at(4), T);
+        assert_eq!(state.contradicting(), 0, "held");
+        for n in 5..=6 {
+            assert!(!state.observe(Evidence::TargetSide, at(n), T).flipped, "counts start from zero");
+        }
+        assert_eq!(state.observe(Evidence::TargetSide, at(7), T), Judgement { healthy: false, flipped: true, contradicting: 0 });
+        state.hold(at(1), at(5));
+        assert_eq!(state.verdict(), Some(false), "told of the suspicion once more");
     }
 
     /// HE-9, M8: a proxy that fails by itself falls although the URL is suspect, and stays down.
     #[test]
     fn a_hold_does_not_cover_what_the_proxy_does_wrong() {
         let mut state = Hysteresis::new(Some(true));
-        state.hold(at(0));
+        state.hold(at(0), at(99));
         state.observe(Evidence::ProxySide, at(1), T);
         state.observe(Evidence::TargetSide, at(2), T);
         state.observe(Evidence::ProxySide, at(3), T);
         assert_eq!(state.observe(Evidence::ProxySide, at(4), T), Judgement { healthy: false, flipped: true, contradicting: 0 });
-        state.hold(at(0));
+        state.hold(at(0), at(99));
         assert_eq!(state.verdict(), Some(false));
     }
 

@@ -3,12 +3,14 @@
 //! The URL is suspect when at least 3, and more than half, of the so far healthy proxies that share it failed for a
 //! reason of the target's side, each at last within two of their longest intervals, and no probe of the URL passed since
 //! the first of these failures began. Any pass ends it. "So far healthy" is who is healthy now and who fell to exactly
-//! these failures, so that a threshold of 1 does not hide an outage from the count.
+//! these failures, so that a threshold of 1 does not hide an outage from the count. Verdicts are held for a bounded time
+//! ([`hold`]).
 //!
 //! Cost: a result is constant work (and the logarithm of a map), whatever the fleet; only when the counts say that the
 //! URL may be suspect are its proxies gone through.
 
 pub mod egress;
+pub mod hold;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -17,6 +19,8 @@ use std::time::Duration;
 use egress_protocol::judge::Suspicion;
 use egress_protocol::prober::ProbeOutcome;
 use egress_protocol::{ObjectKey, Timestamp, Uid};
+
+use hold::{Ended, Hold};
 
 /// The fewest failing proxies that can put a URL under suspicion.
 pub const FEWEST: usize = 3;
@@ -89,6 +93,13 @@ pub enum Effect {
         /// Of which URL.
         url: Arc<str>,
     },
+    /// The URL stays suspect, but its failures count again.
+    HoldEnded {
+        /// Which.
+        url: Arc<str>,
+        /// Why.
+        why: Ended,
+    },
 }
 
 /// Every URL in use and the proxies that share it.
@@ -106,7 +117,7 @@ struct Shared {
     /// Marks of an earlier round, before the last pass, do not count.
     round: u64,
     last_pass: Option<Timestamp>,
-    suspect_since: Option<Timestamp>,
+    suspect: Option<Hold>,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -145,7 +156,7 @@ impl Judge {
         shared.take(seen);
         if seen.evidence == Evidence::Passed {
             shared.pass(seen.ended_at);
-            if shared.suspect_since.take().is_some() {
+            if shared.suspect.take().is_some() {
                 effects.push(Effect::Cleared { url: Arc::clone(&seen.url) });
                 effects.extend(
                     shared
@@ -156,17 +167,16 @@ impl Judge {
             }
             return effects;
         }
-        let tell = |key: &ObjectKey, since, speaks| Effect::Tell {
-            key: key.clone(),
-            suspicion: Suspicion::Suspect { url: Arc::clone(&seen.url), since, speaks },
-        };
-        if let Some(since) = shared.suspect_since {
+        if let Some(hold) = &mut shared.suspect {
             // One that came later, or that does not know of the hold (it was restarted) and fell.
             if !known || (seen.was_healthy && !seen.is_healthy) {
-                effects.push(tell(&seen.key, since, false));
+                effects.push(tell(&seen.key, &seen.url, hold, false));
+            }
+            if hold.lapses(seen.ended_at) {
+                effects.push(Effect::HoldEnded { url: Arc::clone(&seen.url), why: Ended::Time });
             }
         } else if let Some(since) = shared.verdict(seen.ended_at) {
-            shared.suspect_since = Some(since);
+            let hold = Hold::new(since, seen.ended_at);
             effects.push(Effect::Suspected {
                 url: Arc::clone(&seen.url),
                 failing: shared.counts.failing,
@@ -175,9 +185,25 @@ impl Judge {
             let mut namespace = None;
             effects.extend(shared.members.keys().map(|key| {
                 let speaks = namespace.replace(&key.namespace) != Some(&key.namespace);
-                tell(key, since, speaks)
+                tell(key, &seen.url, &hold, speaks)
             }));
+            shared.suspect = Some(hold);
         }
+        effects
+    }
+
+    /// Takes what the holder of a lease said of a proxy whose URL is suspect: whether its use failed. That at least 3, and
+    /// more than half, of the proxies reported on fail elsewhere too ends the hold: two destinations that fail through the
+    /// same proxies are more likely the proxies' fault.
+    pub fn report(&mut self, key: &ObjectKey, uid: &Uid, failed: bool, now: Timestamp) -> Vec<Effect> {
+        let Some((_, url)) = self.members.get(key).filter(|(known, _)| known == uid) else { return Vec::new() };
+        let Some(shared) = self.urls.get_mut(url) else { return Vec::new() };
+        let Some(hold) = &mut shared.suspect else { return Vec::new() };
+        if !hold.reported(key, failed, now) {
+            return Vec::new();
+        }
+        let mut effects = vec![Effect::HoldEnded { url: Arc::clone(url), why: Ended::Reports }];
+        effects.extend(shared.members.keys().map(|key| tell(key, url, hold, false)));
         effects
     }
 
@@ -197,7 +223,7 @@ impl Judge {
 
     /// The URLs under suspicion.
     pub fn suspects(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.urls.iter().filter(|(_, shared)| shared.suspect_since.is_some()).map(|(url, _)| url)
+        self.urls.iter().filter(|(_, shared)| shared.suspect.is_some()).map(|(url, _)| url)
     }
 
     /// How many URLs are in use.
@@ -212,7 +238,10 @@ impl Judge {
         if let Some(member) = shared.members.remove(key) {
             shared.counts.remove(&member, shared.round);
         }
-        let suspect = shared.suspect_since.is_some();
+        if let Some(hold) = &mut shared.suspect {
+            hold.forget(key);
+        }
+        let suspect = shared.suspect.is_some();
         if suspect && next.is_some_and(|next| *next != url) {
             effects.push(Effect::Tell { key: key.clone(), suspicion: Suspicion::Cleared { url: Arc::clone(&url) } });
         }
@@ -223,6 +252,11 @@ impl Judge {
             }
         }
     }
+}
+
+fn tell(key: &ObjectKey, url: &Arc<str>, hold: &Hold, speaks: bool) -> Effect {
+    let suspicion = Suspicion::Suspect { url: Arc::clone(url), since: hold.since, until: hold.until, speaks };
+    Effect::Tell { key: key.clone(), suspicion }
 }
 
 impl Shared {

@@ -3,9 +3,10 @@
 //! - role: collects every probe's result, finds check URLs that are at fault (HE-9) and proxies that share an egress
 //!   address (HE-7)
 //! - id `judge`; supervises nobody
-//! - receives [`JudgeMessage`] from probers; sends `CheckUrl` to the proxies of a URL and to their probers
+//! - receives [`JudgeMessage`] from probers, and from the lease broker what lease holders report; sends `CheckUrl` to the proxies of a URL and to their probers
 //! - state: [`Judge`] and [`Egress`], rebuilt from the results that come in; nothing is read at start
-//! - failure policy: a crash forgets suspicions, which the next failures raise again; holds stay until the next pass
+//! - failure policy: a crash forgets suspicions, which the next failures raise again; holds stay until the next pass, or
+//!   their own end
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use egress_supervision::{Actor, ChildSpec, Context, Failure};
 use http::Uri;
 
 use crate::judge::egress::{Change, Egress};
+use crate::judge::hold::Ended;
 use crate::judge::{Effect, Evidence, Judge, Observation};
 
 /// Runs [`Judge`] and [`Egress`].
@@ -53,6 +55,10 @@ impl Actor for JudgeActor {
                 }
                 let seen = Observation { key, uid, url, was_healthy, is_healthy, started_at, ended_at, interval, evidence };
                 let effects = self.judge.observe(&seen);
+                self.perform(ctx, effects);
+            }
+            JudgeMessage::Reported { key, uid, failed } => {
+                let effects = self.judge.report(&key, &uid, failed, ctx.now());
                 self.perform(ctx, effects);
             }
             JudgeMessage::Forget { key, uid } => self.forget(ctx, &key, &uid),
@@ -112,9 +118,17 @@ impl JudgeActor {
                         host,
                         failing,
                         healthy,
-                        "WARNING: a check URL fails through most healthy proxies; their verdicts are held until a probe of it passes"
+                        "WARNING: a check URL fails through most healthy proxies; their verdicts are held for a while"
                     );
                     let _ = ctx.metrics().check_url_suspect.get_or_create(&Host { host }).set(1);
+                }
+                Effect::HoldEnded { url, why } => {
+                    let host = host(&url);
+                    let why = match why {
+                        Ended::Time => "no probe of it passed for too long",
+                        Ended::Reports => "lease holders report failures of most proxies too",
+                    };
+                    tracing::warn!(host, why, "WARNING: a check URL is still suspect, but its failures count again");
                 }
                 Effect::Cleared { url } => {
                     let gone = host(&url);

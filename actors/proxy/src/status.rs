@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use egress_protocol::lease::ProxyAvailability;
+use egress_protocol::lease::{ProxyAvailability, Unready};
 use egress_protocol::object::{CredentialsState, ProxyObject};
 use egress_protocol::resource::conditions::{self, Status, kind, reason};
 use egress_protocol::resource::{Phase, ProxyStatus};
@@ -41,6 +41,9 @@ pub(crate) struct Facts<'a> {
     /// Absent for External.
     pub(crate) provisioned: Option<Said>,
     pub(crate) healthy: Said,
+    /// Why the last probe failed, while it is unhealthy.
+    pub(crate) latest: Option<&'a str>,
+    pub(crate) check_url_suspect: bool,
     pub(crate) failed: bool,
     pub(crate) paused: bool,
     /// New grants are stopped: being deleted or replaced, suspended.
@@ -79,7 +82,7 @@ impl Facts<'_> {
     }
 
     /// The condition `Ready`: the reason of what holds it back; while unhealthy it repeats what the provider says.
-    fn ready(&self) -> Said {
+    fn ready(&self, unhealthy: &str) -> Said {
         let provisioned = self.provisioned.as_ref();
         if let Some(said) = provisioned
             && said.status != Status::True
@@ -90,8 +93,8 @@ impl Facts<'_> {
             return Said::new(true, reason::READY, "");
         }
         let message = match provisioned.map(|said| said.message.as_str()) {
-            Some(detail) if !detail.is_empty() => format!("{} ({detail})", self.healthy.message),
-            _ => self.healthy.message.clone(),
+            Some(detail) if !detail.is_empty() => format!("{unhealthy} ({detail})"),
+            _ => unhealthy.to_owned(),
         };
         Said::new(false, self.healthy.reason, message)
     }
@@ -107,7 +110,7 @@ impl Facts<'_> {
             set(kind::PROVISIONED, said);
         }
         set(kind::HEALTHY, &self.healthy);
-        set(kind::READY, &self.ready());
+        set(kind::READY, &self.ready(&self.healthy.message));
         ProxyStatus {
             installation: Some(self.installation.to_string()),
             phase: Some(self.phase()),
@@ -130,10 +133,14 @@ impl Facts<'_> {
             None => self.address.map(|address| address.to_string().into()),
         };
         let well = self.healthy.status == Status::True && !self.paused && !self.failed && !object.deleting;
+        let probed = self.healthy.reason == reason::PROBE_FAILED;
+        let ready = self.ready(self.latest.filter(|_| probed).unwrap_or(&self.healthy.message));
         ProxyAvailability {
             phase: self.phase(),
             healthy: well && self.confirmed,
             awaited: well && !self.confirmed,
+            unready: Unready::of(ready.status, ready.reason, &ready.message),
+            check_url_suspect: self.check_url_suspect,
             draining: self.draining,
             host,
             ip: self.address.map(|address| address.to_string().into()),
@@ -155,6 +162,8 @@ fn entry(object: &ProxyObject, attributes: Arc<BTreeMap<String, String>>) -> Pro
         phase: Phase::Pending,
         healthy: false,
         awaited: false,
+        unready: None,
+        check_url_suspect: false,
         draining: false,
         host: None,
         ip: None,
@@ -177,9 +186,10 @@ pub(crate) fn given_up(object: &ProxyObject, last: &ProxyStatus, why: &str, now:
     let phase = if object.deleting { Phase::Deleting } else { Phase::Failed };
     status.phase = Some(phase);
     let message = format!("its actor keeps crashing and is tried again every 5 minutes: {why}");
-    conditions::set(&mut status.conditions, kind::READY, Status::False, GIVEN_UP, message, now, object.generation);
+    conditions::set(&mut status.conditions, kind::READY, Status::False, GIVEN_UP, message.clone(), now, object.generation);
     let availability = ProxyAvailability {
         phase,
+        unready: Unready::of(Status::False, GIVEN_UP, &message),
         draining: object.deleting,
         host: object.spec.endpoint.as_ref().map(|endpoint| endpoint.host.as_str()).or(last.ip.as_deref()).map(Arc::from),
         ip: last.ip.as_deref().map(Arc::from),

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use utoipa::ToSchema;
 
 use crate::lease::id::LeaseId;
+use crate::lease::item::is_false;
 use crate::secret::Secret;
 use crate::time::Timestamp;
 
@@ -50,6 +51,9 @@ pub struct Lease {
     pub proxy_unhealthy: bool,
     /// Most proxies fail at this target: it is not their fault.
     pub target_suspect: bool,
+    /// `true`: most proxies fail at this one's check URL at once, so its health is in doubt. Else absent.
+    #[serde(default, rename = "checkURLSuspect", skip_serializing_if = "is_false")]
+    pub check_url_suspect: bool,
     /// The proxy waits for its last lease to end (a later version).
     pub draining: bool,
     /// At the latest then (a later version).
@@ -278,7 +282,7 @@ mod tests {
             "proxy": {"namespace": "default", "name": "px-1", "host": "192.0.2.7", "ip": "192.0.2.7", "egressIP": "198.51.100.7", "port": 3128,
                       "url": "http://192.0.2.7:3128", "attributes": {"geo": "de"}, "credentials": {"username": "u", "password": "p"}},
             "grantedAt": "2026-01-02T03:04:05.000Z", "expiresAt": "2026-01-02T03:09:05.000Z", "expiresInSeconds": 300, "renewAfterSeconds": 100,
-            "proxyUnhealthy": false, "targetSuspect": false, "draining": false, "drainBy": "2026-01-02T03:10:05.000Z",
+            "proxyUnhealthy": false, "targetSuspect": false, "checkURLSuspect": true, "draining": false, "drainBy": "2026-01-02T03:10:05.000Z",
             "movedFrom": {"namespace": "default", "name": "px-0", "reason": "unhealthy"},
             "endedAt": "2026-01-02T03:09:05.000Z", "reason": "expired"});
         let lease: Lease = serde_json::from_value(json.clone()).unwrap();

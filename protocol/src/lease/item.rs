@@ -31,6 +31,17 @@ pub struct ProxyItem {
     pub phase: Phase,
     /// Condition `Healthy` is True, neither given up nor paused.
     pub healthy: bool,
+    /// The reason of condition `Ready` while that is not True, such as `ProbeFailed` or `QuotaExceeded`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub reason: Option<Arc<str>>,
+    /// Its message: why the proxy is not ready. Of one that is unhealthy, what the last probe met.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub message: Option<Arc<str>>,
+    /// `true`: most proxies fail at the check URL of this one at once, so its health is in doubt. Else absent.
+    #[serde(default, rename = "checkURLSuspect", skip_serializing_if = "is_false")]
+    pub check_url_suspect: bool,
     /// What `url` names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
@@ -73,6 +84,11 @@ pub struct ProxyItem {
     /// Taken out by hand; an entry without a target is general.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cordons: Option<Vec<CordonItem>>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+pub(super) const fn is_false(value: &bool) -> bool {
+    !*value
 }
 
 /// A cooldown of a proxy.
@@ -139,6 +155,7 @@ mod tests {
     fn a_proxy_item_has_the_shape_of_section_12() {
         let json = serde_json::json!({"namespace": "default", "name": "px-1",
             "mode": "Managed", "provider": "lab", "phase": "Ready", "healthy": true,
+            "reason": "ProbeFailed", "message": "ConnectFailed: connection refused", "checkURLSuspect": true,
             "host": "192.0.2.7", "ip": "192.0.2.7", "egressIP": "198.51.100.7",
             "port": 3128, "url": "http://192.0.2.7:3128", "attributes": {"geo": "de"},
             "maxLeases": 2, "activeLeases": 1, "latencyMillis": 12, "checkedAt": "2026-01-02T03:04:05.000Z",

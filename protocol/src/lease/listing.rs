@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::ids::ObjectKey;
-use crate::lease::{Caller, Cursor, ProxyAvailability, ProxyFilter, ProxyItem, ProxyList};
+use crate::lease::{Caller, Cursor, ProxyAvailability, ProxyFilter, ProxyItem, ProxyList, Unready};
 use crate::object::ProxyObject;
 use crate::resource::conditions::{self, Status, kind};
 use crate::resource::{Phase, ProxyStatus};
@@ -76,6 +76,9 @@ impl ProxyItem {
             provider: proxy.provider.clone(),
             phase: proxy.phase,
             healthy: proxy.healthy,
+            reason: proxy.unready.as_ref().map(|unready| Arc::clone(&unready.reason)),
+            message: proxy.unready.as_ref().filter(|unready| !unready.message.is_empty()).map(|unready| Arc::clone(&unready.message)),
+            check_url_suspect: proxy.check_url_suspect,
             host: proxy.host.clone(),
             ip: proxy.ip.clone(),
             egress_ip: proxy.egress_ip.clone(),
@@ -109,6 +112,9 @@ impl ProxyAvailability {
             // One that is given up, paused or on its way out is in another phase (OP-6).
             healthy: phase == Phase::Ready && conditions::status(conditions, kind::HEALTHY) == Status::True,
             awaited: false,
+            unready: conditions::find(conditions, kind::READY)
+                .and_then(|ready| Unready::of(conditions::status(conditions, kind::READY), &ready.reason, &ready.message)),
+            check_url_suspect: false,
             draining: object.deleting || object.suspended,
             host: object.spec.endpoint.as_ref().map(|endpoint| shared(&endpoint.host)).or_else(|| ip.clone()),
             ip,
@@ -161,6 +167,12 @@ mod tests {
                 "host": "192.0.2.7", "ip": "192.0.2.7", "egressIP": "198.51.100.7", "port": 8080, "url": "http://192.0.2.7:8080",
                 "attributes": {"geo": "de"}, "maxLeases": 3, "latencyMillis": 12})
         );
+        let mut down = status.clone();
+        down["phase"] = "Unhealthy".into();
+        down["conditions"] = serde_json::json!([{"type": "Ready", "status": "False", "reason": "ProbeFailed", "message": "ConnectFailed: refused",
+            "lastTransitionTime": "2026-01-02T03:04:05Z"}]);
+        let down = serde_json::to_value(ProxyItem::of(&ProxyAvailability::as_written(&object(spec.clone(), down)))).unwrap();
+        assert_eq!((&down["reason"], &down["message"]), (&"ProbeFailed".into(), &"ConnectFailed: refused".into()), "issue 10, 20");
         let mut paused = status.clone();
         paused["phase"] = "Unhealthy".into();
         assert!(!ProxyAvailability::as_written(&object(spec.clone(), paused)).healthy, "whatever its last probe said");

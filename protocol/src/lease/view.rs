@@ -64,6 +64,8 @@ pub struct LeaseView {
     pub proxy_unhealthy: bool,
     /// It is not the proxies' fault (LS-7).
     pub target_suspect: bool,
+    /// Most proxies fail at its check URL (HE-9).
+    pub check_url_suspect: bool,
     /// `None` while it runs.
     pub ending: Option<Ending>,
     /// In a grant only, and never for an anonymous caller (LS-22).
@@ -94,6 +96,7 @@ impl LeaseView {
             renew_after_seconds: self.renew_after_seconds,
             proxy_unhealthy: self.proxy_unhealthy,
             target_suspect: self.target_suspect,
+            check_url_suspect: self.check_url_suspect,
             draining: false,
             drain_by: None,
             moved_from: None,
@@ -141,6 +144,9 @@ impl LeaseView {
         json::write_bool(self.proxy_unhealthy, out);
         out.extend_from_slice(b",\"targetSuspect\":");
         json::write_bool(self.target_suspect, out);
+        if self.check_url_suspect {
+            out.extend_from_slice(b",\"checkURLSuspect\":true");
+        }
         out.extend_from_slice(b",\"draining\":false");
         if let Some(ending) = &self.ending {
             out.extend_from_slice(b",\"endedAt\":");
@@ -190,7 +196,7 @@ mod tests {
         fn views()(
             id: [u8; 16], fence in 0u64..(1 << 53), owner in text(), target in text(), host in text(), ip in text(), egress in text(),
             attributes in proptest::collection::btree_map("[a-z/\"]{1,5}", "[ -~]{0,5}", 0..4),
-            times in (0i64..4_000_000_000_000, 0u64..90_000_000), flags: (bool, bool), user in text(), ended in 0usize..4, port: u16,
+            times in (0i64..4_000_000_000_000, 0u64..90_000_000), flags: (bool, bool, bool), user in text(), ended in 0usize..4, port: u16,
         ) -> LeaseView {
             let attributes: Arc<BTreeMap<String, String>> = Arc::new(attributes);
             let proxy = Arc::new(ProxyFragment::new(LeaseProxy {
@@ -205,7 +211,7 @@ mod tests {
                     id: LeaseId::from_bytes(id), fence, token: "t".into(), owner, target, uid: Uid::new("u"), proxy: Arc::clone(&proxy), granted_at, ttl,
                 }),
                 proxy, expires_at: granted_at + ttl, expires_in_seconds: ttl.as_secs(), renew_after_seconds: ttl.as_secs() / 3,
-                proxy_unhealthy: flags.0, target_suspect: flags.1,
+                proxy_unhealthy: flags.0, target_suspect: flags.1, check_url_suspect: flags.2,
                 ending: [None, end(LeaseState::Expired, "expired"), end(LeaseState::Released, "released"), end(LeaseState::Revoked, "deleted")][ended],
                 credentials: user.map(|u| Arc::new(Credentials { username: Secret::new(u.to_string()), password: Secret::new("p\"w".to_owned()) })),
             }

@@ -40,7 +40,9 @@ use crate::secret::Secret;
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     printcolumn(name = "Port", type_ = "integer", json_path = ".spec.port", priority = 1),
     printcolumn(name = "Latency", type_ = "integer", json_path = ".status.latencyMillis", priority = 1),
-    printcolumn(name = "Provider-ID", type_ = "string", json_path = ".status.providerID", priority = 1)
+    printcolumn(name = "Provider-ID", type_ = "string", json_path = ".status.providerID", priority = 1),
+    printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].reason", priority = 1),
+    printcolumn(name = "Message", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].message", priority = 1)
 )]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ProxySpec {

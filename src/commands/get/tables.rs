@@ -25,6 +25,8 @@ const PROXIES_WIDE: &[Column] = &[
     ("ATTRIBUTES", |v| pairs(&v["attributes"])),
     ("COOLING", |v| targets(&v["coolingDown"])),
     ("CORDONS", |v| targets(&v["cordons"])),
+    ("REASON", |v| text(&v["reason"])),
+    ("MESSAGE", |v| text(&v["message"])),
 ];
 const LEASES: &[Column] = &[
     ("ID", |v| text(&v["id"])),
@@ -151,8 +153,13 @@ mod tests {
         let item = json!({"namespace": "default", "name": "px-1", "mode": "External", "phase": "Ready", "healthy": true,
             "port": 1, "attributes": {"geo": "de"}, "maxLeases": 2, "activeLeases": 1, "coolingDown": [{"until": "x"}], "cordons": []});
         let one = of(Kind::Proxies, &item, true);
-        assert_eq!(one, of(Kind::Proxies, &json!({ "items": [item] }), true));
+        assert_eq!(one, of(Kind::Proxies, &json!({ "items": [&item] }), true));
         assert_eq!(one.rows[0].cells[6], "1/2");
+        let mut down = item.clone();
+        (down["reason"], down["message"]) = (json!("ProbeFailed"), json!("Timeout: connecting"));
+        let wide = of(Kind::Proxies, &down, true);
+        assert_eq!(wide.columns[15..], ["REASON", "MESSAGE"]);
+        assert_eq!(wide.rows[0].cells[15..], ["ProbeFailed", "Timeout: connecting"], "issue 10, 20");
         assert!(one.rows[0].cells.contains(&"geo=de".to_owned()) && one.rows[0].cells.contains(&"all".to_owned()));
     }
 }

@@ -101,15 +101,16 @@ async fn kubectl_shows_the_columns_and_selects_by_field_op_8() {
     proxy["metadata"]["namespace"] = json!(namespace.name);
     plane.apply(&proxy.to_string());
     let healthy = json!({"type": "Healthy", "status": "True", "reason": "ProbeSucceeded", "message": "", "lastTransitionTime": "2026-01-02T03:04:05Z"});
-    let status =
-        json!({"status": {"phase": "Ready", "ip": "192.0.2.7", "providerID": "lab/px-1", "latencyMillis": 12, "conditions": [healthy]}});
+    let down =
+        json!({"type": "Ready", "status": "False", "reason": "Paused", "message": "by-hand", "lastTransitionTime": "2026-01-02T03:04:05Z"});
+    let status = json!({"status": {"phase": "Ready", "ip": "192.0.2.7", "providerID": "lab/px-1", "latencyMillis": 12, "conditions": [healthy, down]}});
     plane.kubectl(&["patch", "px", "px-1", "--subresource=status", "--type=merge", "-p", &status.to_string(), at[0], at[1]]);
     let narrow = columns(&plane.kubectl(&["get", "px", at[0], at[1]]));
     assert_eq!(narrow[0], ["NAME", "MODE", "PROVIDER", "PHASE", "IP", "HEALTHY", "AGE"]);
     assert_eq!(narrow[1][..6], ["px-1", "Managed", "lab", "Ready", "192.0.2.7", "True"]);
     let wide = columns(&plane.kubectl(&["get", "px", "-o", "wide", at[0], at[1]]));
-    assert_eq!(wide[0][7..], ["PORT", "LATENCY", "PROVIDER-ID"]);
-    assert_eq!(wide[1][7..], ["3128", "12", "lab/px-1"]);
+    assert_eq!(wide[0][7..], ["PORT", "LATENCY", "PROVIDER-ID", "REASON", "MESSAGE"]);
+    assert_eq!(wide[1][7..], ["3128", "12", "lab/px-1", "Paused", "by-hand"], "why, too (issue 10, 20)");
     let fields =
         [("status.phase=Ready", true), ("status.phase=Failed", false), ("spec.provider=lab", true), ("spec.provider=other", false)];
     for (field, found) in fields {

@@ -130,6 +130,11 @@ impl Cold {
         self.published.as_ref().is_some_and(|proxy| proxy.healthy && !proxy.draining)
     }
 
+    /// Its check URL is suspect.
+    pub(crate) fn is_doubtful(&self) -> bool {
+        self.published.as_ref().is_some_and(|proxy| proxy.check_url_suspect)
+    }
+
     /// Whether a cordon or a cooldown of just that target keeps it out.
     pub(crate) fn blocked_for(&self, target: &Arc<str>) -> bool {
         self.cooling.by_target.contains_key(target) || self.cordons.by_target.contains_key(target)

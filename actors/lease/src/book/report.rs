@@ -5,7 +5,7 @@ use std::sync::Arc;
 use egress_protocol::Timestamp;
 use egress_protocol::lease::{Caller, LeaseError, LeaseId, ReportAnswer, ReportCooldown, ReportRequest, ReportResult};
 
-use super::{Book, cooldown};
+use super::{Book, Testimony, cooldown};
 
 /// So many leases in a row must have failed before a proxy is distrusted.
 const STRIKES: usize = 3;
@@ -37,6 +37,11 @@ impl Book {
         // Targets that nobody else names are not remembered for reports beyond a share.
         if let Some(target) = target.as_ref().filter(|target| has_room || self.targets.knows(target)) {
             self.targets.reported(target, proxy, request.result.fails(), now);
+        }
+        let cold = self.fleet.cold(proxy);
+        if cold.is_doubtful() {
+            let testimony = Testimony { key: cold.key.clone(), uid: cold.uid.clone(), failed: request.result.fails() };
+            self.effects.testimony.push(testimony);
         }
         let suspect = target.as_ref().is_some_and(|target| self.targets.suspect(target));
         if request.result.fails() {

@@ -32,6 +32,8 @@ fn proxy(name: &str, max_leases: u32) -> ProxyAvailability {
         phase: Phase::Ready,
         healthy: true,
         awaited: false,
+        unready: None,
+        check_url_suspect: false,
         draining: false,
         host: Some("192.0.2.7".into()),
         ip: None,

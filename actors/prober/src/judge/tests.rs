@@ -55,7 +55,7 @@ fn told(effects: &[Effect]) -> Vec<(&ObjectKey, &Suspicion)> {
         .iter()
         .filter_map(|effect| match effect {
             Effect::Tell { key, suspicion } => Some((key, suspicion)),
-            Effect::Suspected { .. } | Effect::Cleared { .. } => None,
+            Effect::Suspected { .. } | Effect::Cleared { .. } | Effect::HoldEnded { .. } => None,
         })
         .collect()
 }
@@ -68,7 +68,7 @@ fn a_url_that_fails_for_more_than_half_is_suspect() {
     assert_eq!(world.see(1, Evidence::TargetSide, 4_000, (true, true)), []);
     let effects = world.see(2, Evidence::TargetSide, 6_000, (true, true));
     assert_eq!(effects[0], Effect::Suspected { url: URL.into(), failing: 3, healthy: 5 });
-    let suspect = |speaks| Suspicion::Suspect { url: URL.into(), since: at(4_000), speaks };
+    let suspect = |speaks| Suspicion::Suspect { url: URL.into(), since: at(4_000), until: at(6_100) + hold::LIMIT, speaks };
     assert_eq!(
         told(&effects),
         [
@@ -177,10 +177,74 @@ fn late_comers_are_told() {
     for n in 0..3 {
         world.see(n, Evidence::TargetSide, 1_000, (true, true));
     }
-    let suspicion = Suspicion::Suspect { url: URL.into(), since: at(1_000), speaks: false };
+    let suspicion = Suspicion::Suspect { url: URL.into(), since: at(1_000), until: at(1_100) + hold::LIMIT, speaks: false };
     assert_eq!(told(&world.see(7, Evidence::TargetSide, 2_000, (false, false))), [(&key(7), &suspicion)]);
     assert_eq!(told(&world.see(7, Evidence::TargetSide, 3_000, (false, false))), []);
     assert_eq!(told(&world.see(1, Evidence::TargetSide, 3_000, (true, false))), [(&key(1), &suspicion)]);
+}
+
+fn suspect_four() -> World {
+    let mut world = World::of(4);
+    for n in 0..4 {
+        world.see(n, Evidence::TargetSide, 1_000, (true, true));
+    }
+    assert!(world.suspect());
+    world
+}
+
+/// Issue 10, 21: a hold has an end; the suspicion lasts until a pass.
+#[test]
+fn a_hold_ends_after_its_limit_which_is_told_once() {
+    let mut world = suspect_four();
+    let limit = i64::try_from(hold::LIMIT.as_millis()).unwrap();
+    assert_eq!(world.see(0, Evidence::TargetSide, limit, (true, true)), [], "a probe that ends before the limit");
+    let ended = Effect::HoldEnded { url: URL.into(), why: Ended::Time };
+    assert_eq!(world.see(1, Evidence::TargetSide, limit + 1_500, (true, true)), [ended]);
+    let effects = world.see(2, Evidence::TargetSide, limit + 1_600, (true, false));
+    let suspicion = Suspicion::Suspect { url: URL.into(), since: at(1_000), until: at(1_100) + hold::LIMIT, speaks: false };
+    assert_eq!(effects, [Effect::Tell { key: key(2), suspicion }], "with an end that has come, so that it restores nothing");
+    assert!(world.suspect(), "until a pass");
+    assert_eq!(world.see(0, Evidence::Passed, limit + 2_000, (false, true))[0], Effect::Cleared { url: URL.into() });
+}
+
+/// Issue 10, 21: lease holders who fail through three proxies, more than half of those they reported on, end the hold.
+#[test]
+fn failing_reports_of_lease_holders_end_a_hold() {
+    let mut world = suspect_four();
+    let mut report = |n, failed, millis| world.judge.report(&key(n), &Uid::new(format!("uid-{n}")), failed, at(millis));
+    for n in [0, 1, 0, 1] {
+        assert_eq!(report(n, true, 2_000), [], "two proxies are too few");
+    }
+    for n in [2, 3] {
+        assert_eq!(report(n, false, 2_000), []);
+    }
+    assert_eq!(report(2, true, 2_500).len(), 5, "three of four: the end, told to all");
+    assert_eq!(report(3, true, 2_600), [], "once");
+    let told = world.see(0, Evidence::TargetSide, 3_000, (true, false));
+    let suspicion = Suspicion::Suspect { url: URL.into(), since: at(1_000), until: at(2_500), speaks: false };
+    assert_eq!(told, [Effect::Tell { key: key(0), suspicion }]);
+}
+
+#[test]
+fn reports_that_most_proxies_serve_keep_a_hold_and_others_reports_say_nothing() {
+    let mut world = World::of(8);
+    let report =
+        |world: &mut World, n: usize, uid: usize, failed| world.judge.report(&key(n), &Uid::new(format!("uid-{uid}")), failed, at(2_000));
+    for n in 0..8 {
+        assert_eq!(report(&mut world, n, n, true), [], "nothing is suspect");
+    }
+    for n in 0..8 {
+        world.see(n, Evidence::TargetSide, 1_000, (true, true));
+    }
+    for n in 0..4 {
+        assert_eq!(report(&mut world, n, n, false), []);
+    }
+    for n in 4..8 {
+        assert_eq!(report(&mut world, n, n, true), [], "half is not more than half");
+        assert_eq!(report(&mut world, n, n + 1, true), [], "of another object");
+    }
+    world.judge.forget(&key(0), &Uid::new("uid-0"));
+    assert_eq!(report(&mut world, 7, 7, true)[0], Effect::HoldEnded { url: URL.into(), why: Ended::Reports });
 }
 
 /// M10: two check URLs in one fleet; the one that answers 503 to everyone is suspect, the other is not.

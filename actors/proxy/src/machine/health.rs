@@ -14,11 +14,27 @@ use egress_protocol::source::EventReason;
 use super::{Effect, Machine};
 use crate::status::Said;
 
+/// What `Healthy` says while a verdict that a suspect check URL made is withdrawn.
+const WITHDRAWN: &str = "the check URL is suspect, its verdict is withdrawn";
+
+/// A check URL that is suspect.
+#[derive(Debug, Clone)]
+struct Suspect {
+    url: Arc<str>,
+    /// Failures of later probes count again.
+    held_until: Timestamp,
+}
+
 /// What is known of a proxy's health.
 #[derive(Debug, Clone)]
 pub(super) struct Health {
     verdict: Option<bool>,
+    /// What the condition says.
     message: String,
+    /// What the last failure said while it is unhealthy.
+    latest: String,
+    /// When the condition was given another cause without a turn.
+    cause_at: Option<Timestamp>,
     /// Since when the verdict stands.
     since: Option<Timestamp>,
     /// Start of the probe that turned it from healthy, until it turns back.
@@ -27,8 +43,7 @@ pub(super) struct Health {
     pub(super) checked_at: Option<Timestamp>,
     pub(super) latency_millis: Option<i64>,
     pub(super) egress: Option<IpAddr>,
-    /// The check URL that is suspect.
-    suspect: Option<Arc<str>>,
+    suspect: Option<Suspect>,
     epoch: u64,
 }
 
@@ -38,6 +53,8 @@ impl Health {
         Self {
             verdict: None,
             message: String::new(),
+            latest: String::new(),
+            cause_at: None,
             since: None,
             turned_by: None,
             turned_at: None,
@@ -61,7 +78,10 @@ impl Health {
             _ => None,
         };
         if self.verdict.is_some() {
-            self.message.clone_from(&condition.message);
+            // Whether a check URL still is suspect the judge will say.
+            self.message = condition.message.clone();
+            self.forget_withdrawal();
+            self.latest.clone_from(&self.message);
             self.since = Some(Timestamp::from(condition.last_transition_time.0));
         }
     }
@@ -74,6 +94,11 @@ impl Health {
         self.suspect.is_some()
     }
 
+    /// Why the last probe failed, while it is unhealthy.
+    pub(super) fn latest(&self) -> Option<&str> {
+        (self.verdict == Some(false)).then_some(&*self.latest)
+    }
+
     pub(super) fn unhealthy_since(&self) -> Option<Timestamp> {
         self.since.filter(|_| self.verdict == Some(false))
     }
@@ -84,7 +109,24 @@ impl Health {
     }
 
     fn turn(&mut self, now: Timestamp, verdict: bool, message: String) {
+        self.latest.clone_from(&message);
         (self.verdict, self.message, self.since) = (Some(verdict), message, Some(now));
+    }
+
+    fn forget_withdrawal(&mut self) {
+        if self.message == WITHDRAWN {
+            self.message.clear();
+        }
+    }
+
+    /// Whether a failure on the target's side of a probe that began then decides nothing.
+    fn holds(&self, started_at: Timestamp) -> bool {
+        self.suspect.as_ref().is_some_and(|suspect| started_at < suspect.held_until)
+    }
+
+    /// Whether a probe passed since it has this address. It survives a restart, since the latency is recorded.
+    const fn was_healthy_once(&self) -> bool {
+        self.latency_millis.is_some()
     }
 }
 
@@ -98,10 +140,15 @@ impl Machine {
         }
         self.health.checked_at = Some(report.ended_at);
         self.told.forget_availability();
+        let once = self.health.was_healthy_once();
+        let passed = report.outcome.passed();
         let (message, target_side) = match &report.outcome {
             ProbeOutcome::Passed { latency, egress_ip } => {
                 self.health.latency_millis = i64::try_from(latency.as_millis()).ok();
                 self.health.egress = egress_ip.or(self.health.egress);
+                // Any pass ends a suspicion (HE-9), also one whose end the judge could not tell.
+                self.health.suspect = None;
+                self.health.forget_withdrawal();
                 // Traffic flows, so it runs, whatever its provider says (HE-2, HE-11).
                 self.sight.confirmed = true;
                 (String::new(), false)
@@ -109,18 +156,26 @@ impl Machine {
             ProbeOutcome::Failed { failure, message, target_side } => (format!("{}: {message}", failure.as_str()), *target_side),
         };
         let was = self.health.verdict;
-        if was == Some(report.healthy) || (self.health.suspect() && !report.healthy && target_side) {
+        if was == Some(report.healthy) {
+            if was == Some(false) && !passed {
+                self.fails_still(now, message, out);
+            }
+            return;
+        }
+        if !report.healthy && target_side && self.health.holds(report.started_at) {
             return;
         }
         self.health.turned_at = Some(report.ended_at);
         if report.healthy {
             self.unhelped = 0;
             self.health.turned_by = None;
-            let message =
-                if report.outcome.passed() { String::new() } else { "the check URL is suspect, its verdict is withdrawn".to_owned() };
-            self.health.turn(now, true, message);
-            if was == Some(false) {
-                self.announce(EventReason::Recovered, "traffic flows again".to_owned(), out);
+            self.health.turn(now, true, if passed { String::new() } else { WITHDRAWN.to_owned() });
+            match was {
+                Some(false) if !passed => self.announce(EventReason::Recovered, "the check URL is suspect, not the proxy".to_owned(), out),
+                Some(false) if once => self.announce(EventReason::Recovered, "traffic flows again".to_owned(), out),
+                // It was probed before its proxy listened: there was nothing to recover from.
+                Some(false) => self.announce(EventReason::Running, "traffic flows for the first time".to_owned(), out),
+                Some(true) | None => {}
             }
             return;
         }
@@ -136,10 +191,23 @@ impl Machine {
         }
     }
 
+    /// It is unhealthy and stays so. The condition follows the cause when that is of another class, and then rests for a
+    /// while, so that a proxy which fails in turns is not written after every probe.
+    fn fails_still(&mut self, now: Timestamp, message: String, out: &mut Vec<Effect>) {
+        self.health.latest.clone_from(&message);
+        let rests = self.health.cause_at.is_some_and(|at| now.since(at) < self.settings.cause_interval);
+        if class(&self.health.message) == class(&message) || rests {
+            return;
+        }
+        self.health.cause_at = Some(now);
+        self.announce(EventReason::Unhealthy, message.clone(), out);
+        self.health.message = message;
+    }
+
     /// HE-9: while the check URL is suspect verdicts are held, and those that the suspect failures flipped are restored.
     pub(super) fn suspected(&mut self, now: Timestamp, suspicion: Suspicion, out: &mut Vec<Effect>) {
         match suspicion {
-            Suspicion::Suspect { url, since, speaks } => {
+            Suspicion::Suspect { url, since, until, speaks } => {
                 if *url != *self.object.spec.health_check.url {
                     return;
                 }
@@ -148,16 +216,17 @@ impl Machine {
                     let note = format!("most proxies fail at {} at once: it is suspect, their verdicts are held", host_of(&url));
                     self.announce(EventReason::CheckUrlSuspect, note, out);
                 }
-                self.health.suspect = Some(url);
-                if self.health.verdict == Some(false) && self.health.turned_by.is_some_and(|at| at >= since) {
+                self.health.suspect = Some(Suspect { url, held_until: until });
+                if self.health.verdict == Some(false) && self.health.turned_by.is_some_and(|at| (since..until).contains(&at)) {
                     self.health.turned_by = None;
-                    self.health.turn(now, true, "the check URL is suspect, its verdict is withdrawn".to_owned());
+                    self.health.turn(now, true, WITHDRAWN.to_owned());
                     self.announce(EventReason::Recovered, "the check URL is suspect, not the proxy".to_owned(), out);
                 }
             }
             Suspicion::Cleared { url } => {
-                if self.health.suspect.as_ref() == Some(&url) {
+                if self.health.suspect.as_ref().is_some_and(|suspect| suspect.url == url) {
                     self.health.suspect = None;
+                    self.health.forget_withdrawal();
                 }
             }
         }
@@ -201,6 +270,7 @@ impl Machine {
                     }
                     if have.health_check.url != want.health_check.url {
                         self.health.suspect = None;
+                        self.health.forget_withdrawal();
                     }
                     if (&have.host, have.port, &have.uid) != (&want.host, want.port, &want.uid) {
                         out.push(Effect::StopProber);
@@ -251,6 +321,11 @@ impl Machine {
 /// Whether the prober may go on as it is.
 fn same(have: &ProbeTarget, want: &ProbeTarget) -> bool {
     ProbeTarget { epoch: have.epoch, prior: have.prior, ..want.clone() } == *have
+}
+
+/// The class of a failure, which its text begins with.
+fn class(message: &str) -> &str {
+    message.split_once(':').map_or(message, |(class, _)| class)
 }
 
 /// A URL's host, for texts (PC-75).

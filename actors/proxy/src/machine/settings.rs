@@ -37,6 +37,8 @@ pub struct Settings {
     pub text_interval: Duration,
     /// The same while a create tells its progress (LV-103).
     pub progress_interval: Duration,
+    /// Between changes of the cause that `Healthy` names while the proxy stays unhealthy; the first is written at once.
+    pub cause_interval: Duration,
     /// A rollout that moved nobody for this long stands still and says so (OP-16).
     pub rollout_stall: Duration,
 }
@@ -60,6 +62,7 @@ impl Default for Settings {
             write_interval: seconds(1),
             text_interval: seconds(300),
             progress_interval: seconds(30),
+            cause_interval: seconds(60),
             rollout_stall: seconds(300),
         }
     }

@@ -124,6 +124,8 @@ impl Machine {
             address: self.address(),
             provisioned: self.object.is_managed().then(|| self.provisioned()),
             healthy: self.healthy(),
+            latest: self.health.latest(),
+            check_url_suspect: self.health.suspect(),
             failed: self.latch.is_some(),
             paused: self.sight.paused.is_some(),
             draining: self.object.deleting || self.replacing || self.doom.is_some() || self.purge.is_some() || self.parked(),

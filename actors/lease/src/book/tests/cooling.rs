@@ -334,3 +334,19 @@ fn a_cooldown_is_lifted_by_hand_for_all_who_share_the_address() {
     world.publish(at("a"));
     assert!(world.book.proxy(&key("a"), &world.caller).unwrap().cooling_down.unwrap().is_empty(), "LS-9: it stays lifted");
 }
+
+/// Issue 10, 21: the holder of a lease is told that the proxy's health is in doubt, and what it reports is evidence.
+#[test]
+fn a_suspect_check_url_shows_in_item_and_lease_and_reports_on_it_are_testimony_he_9() {
+    let mut world = World::of(&[proxy("a", 9)]);
+    let lease = world.grant(&any());
+    assert!(!lease.check_url_suspect && !world.book.proxy(&key("a"), &world.caller).unwrap().check_url_suspect);
+    world.report(lease.record.id, &saying(ReportResult::Error));
+    assert!(world.testimony.is_empty(), "nothing is suspect");
+    world.publish(ProxyAvailability { check_url_suspect: true, ..proxy("a", 9) });
+    assert!(world.grant(&any()).check_url_suspect && world.book.proxy(&key("a"), &world.caller).unwrap().check_url_suspect);
+    for result in [ReportResult::Error, ReportResult::Timeout, ReportResult::Blocked, ReportResult::Success] {
+        world.report(lease.record.id, &saying(result));
+    }
+    assert_eq!(world.testimony, [true, true, false, false], "a block came through the proxy");
+}

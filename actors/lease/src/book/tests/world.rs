@@ -24,6 +24,7 @@ pub(crate) struct World {
     pub(crate) now: Timestamp,
     pub(crate) ids: u128,
     pub(crate) probes: Vec<String>,
+    pub(crate) testimony: Vec<bool>,
     pub(crate) caller: Caller,
 }
 
@@ -40,6 +41,8 @@ pub(crate) fn proxy(name: &str, max_leases: u32) -> ProxyAvailability {
         phase: Phase::Ready,
         healthy: true,
         awaited: false,
+        unready: None,
+        check_url_suspect: false,
         draining: false,
         host: Some("192.0.2.7".into()),
         ip: None,
@@ -99,6 +102,7 @@ impl World {
             now,
             ids: 0,
             probes: Vec::new(),
+            testimony: Vec::new(),
             caller: Caller::admin("default"),
         }
     }
@@ -118,6 +122,7 @@ impl World {
         for entry in effects.entries {
             self.kept.fold(entry);
         }
+        self.testimony.extend(effects.testimony.iter().map(|said| said.failed));
         self.probes.extend(effects.probes.iter().map(ToString::to_string));
         if let Err(broken) = self.book.check() {
             panic!("{broken}");

@@ -16,7 +16,7 @@ use super::world::{Vm1, World, fault, installation, object, settings};
 use crate::machine::{Fault, Input};
 use crate::rollout::{Place, Want};
 
-fn seconds(n: u64) -> Duration {
+pub(super) fn seconds(n: u64) -> Duration {
     Duration::from_secs(n)
 }
 
@@ -38,7 +38,7 @@ fn flush(world: &mut World) {
 }
 
 /// A new proxy whose create is running.
-fn creating() -> World {
+pub(super) fn creating() -> World {
     let mut world = World::new(object(), settings());
     flush(&mut world);
     assert_eq!(op(&world), Some(Op::Create));
@@ -46,7 +46,7 @@ fn creating() -> World {
 }
 
 /// A new proxy that has an id and waits for its address.
-fn provisioning() -> World {
+pub(super) fn provisioning() -> World {
     let mut world = creating();
     world.answer();
     world.answer();
@@ -54,7 +54,7 @@ fn provisioning() -> World {
     world
 }
 
-fn op(world: &World) -> Option<Op> {
+pub(super) fn op(world: &World) -> Option<Op> {
     world.call.as_ref().map(|(_, call, _)| call.op())
 }
 
@@ -62,7 +62,7 @@ fn reason(world: &World) -> &'static str {
     world.provisioned().1
 }
 
-fn has_event(world: &World, reason: EventReason) -> bool {
+pub(super) fn has_event(world: &World, reason: EventReason) -> bool {
     world.events.iter().any(|(event, _)| *event == reason)
 }
 
@@ -413,7 +413,12 @@ fn nothing_is_replaced_for_being_unhealthy_while_paused_or_while_its_check_url_i
     world.probe(false, false);
     let since = world.now;
     world.settle();
-    world.input(Input::CheckUrl(Suspicion::Suspect { url: check.url.as_str().into(), since: since + seconds(1), speaks: true }));
+    world.input(Input::CheckUrl(Suspicion::Suspect {
+        url: check.url.as_str().into(),
+        since: since + seconds(1),
+        until: since + seconds(99_999),
+        speaks: true,
+    }));
     for _ in 0..20 {
         world.pass(seconds(60));
         world.settle();
@@ -799,7 +804,7 @@ fn verdicts_that_a_suspect_check_url_flipped_are_restored_and_held_he_9_m10() {
     world.pass(seconds(1));
     world.probe(false, true);
     assert_eq!(world.phase(), Phase::Unhealthy);
-    world.input(Input::CheckUrl(Suspicion::Suspect { url: Arc::clone(&url), since, speaks: false }));
+    world.input(Input::CheckUrl(Suspicion::Suspect { url: Arc::clone(&url), since, until: since + seconds(1800), speaks: false }));
     assert_eq!(world.phase(), Phase::Ready, "restored");
     world.probe(false, true);
     assert_eq!(world.phase(), Phase::Ready, "held");

@@ -451,11 +451,16 @@ impl World {
     }
 
     pub(super) fn probe(&mut self, healthy: bool, target_side: bool) {
+        self.probe_with(healthy, ProbeFailure::ConnectFailed, "connection refused", target_side);
+    }
+
+    /// A probe ends; one that does not pass fails so.
+    pub(super) fn probe_with(&mut self, healthy: bool, failure: ProbeFailure, message: &str, target_side: bool) {
         let Some(target) = self.target.clone() else { return };
         let outcome = if healthy {
             ProbeOutcome::Passed { latency: Duration::from_millis(12), egress_ip: None }
         } else {
-            ProbeOutcome::Failed { failure: ProbeFailure::ConnectFailed, message: "connection refused".into(), target_side }
+            ProbeOutcome::Failed { failure, message: message.into(), target_side }
         };
         let flipped = self.machine.health.verdict() != Some(healthy);
         let report =
