@@ -72,6 +72,23 @@ pub struct Host {
     pub host: String,
 }
 
+/// `{listener,reason}`.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+#[allow(missing_docs, reason = "label names")]
+pub struct Refused {
+    /// Such as `discovery`; of local proxies `local`.
+    pub listener: &'static str,
+    /// `connections`: all places are taken; `descriptors`: those that are left are kept for other listeners.
+    pub reason: &'static str,
+}
+
+/// `{listener}`.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+#[allow(missing_docs, reason = "label names")]
+pub struct Listener {
+    pub listener: &'static str,
+}
+
 /// `{kind}`.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 #[allow(missing_docs, reason = "label names")]
@@ -104,6 +121,8 @@ pub struct Metrics {
     pub egress_shared: Family<ProviderLabel, Gauge>,
     pub targets_suspect: Gauge,
     pub providers_config_valid: Gauge,
+    pub connections_refused: Family<Refused, Counter>,
+    pub connections_displaced: Family<Listener, Counter>,
     pub actor_restarts: Family<Kind, Counter>,
     pub actor_handle_duration: Histograms<Kind>,
     /// `--per-proxy-metrics`.
@@ -131,6 +150,8 @@ impl Metrics {
             egress_shared: Family::default(),
             targets_suspect: Gauge::default(),
             providers_config_valid: Gauge::default(),
+            connections_refused: Family::default(),
+            connections_displaced: Family::default(),
             actor_restarts: Family::default(),
             actor_handle_duration: Family::new_with_constructor(handle_buckets as fn() -> Histogram),
             per_proxy,
@@ -181,6 +202,16 @@ impl Metrics {
         r.register("egress_shared", "Proxies that share an egress address with another of the provider", self.egress_shared.clone());
         r.register("targets_suspect", "Targets held to be at fault, not the proxies", self.targets_suspect.clone());
         r.register("providers_config_valid", "1 if the providers file on disk is the one in force", self.providers_config_valid.clone());
+        r.register(
+            "connections_refused",
+            "Connections that were answered 503 and closed, by listener and what was short",
+            self.connections_refused.clone(),
+        );
+        r.register(
+            "connections_displaced",
+            "Connections that had waited longest and were closed for others, by listener",
+            self.connections_displaced.clone(),
+        );
         r.register("actor_restarts", "Restarts of actors by kind", self.actor_restarts.clone());
         r.register_with_unit(
             "actor_handle_duration",

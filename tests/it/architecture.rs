@@ -46,7 +46,7 @@ fn actors_know_the_protocol_and_never_each_other() {
     for (name, deps) in &edges {
         let allowed: &[&str] = match name.as_str() {
             // Below `protocol`: what several crates share and what knows nothing of ours (PC-108).
-            "egress-protocol" | "egress-kube" | "egress-libvirt" | "egress-nocloud" => &[],
+            "egress-protocol" | "egress-kube" | "egress-libvirt" | "egress-nocloud" | "egress-net" => &[],
             "egress-config" | "egress-supervision" => &["egress-protocol"],
             "egress-cluster" => &["egress-protocol", "egress-config", "egress-supervision", "egress-kube"],
             // For the tests of backends, their authors' outside this repository included.
@@ -58,7 +58,7 @@ fn actors_know_the_protocol_and_never_each_other() {
             "egress-backend-proxmox" => &["egress-protocol", "egress-config", "egress-supervision", "egress-provider", "egress-nocloud"],
             "egress-proxies-operator" | "egress-bench" => continue,
             backend if backend.starts_with("egress-backend-") => {
-                &["egress-protocol", "egress-config", "egress-supervision", "egress-provider"]
+                &["egress-protocol", "egress-config", "egress-supervision", "egress-provider", "egress-net"]
             }
             _ => &shared,
         };
