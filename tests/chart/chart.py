@@ -27,6 +27,17 @@ class Refused(Exception):
     """What helm says when it renders nothing."""
 
 
+class Strict(yaml.SafeLoader):
+    """YAML as an API server reads it: a key that stands twice is refused."""
+
+    def construct_mapping(self, node, deep=False):
+        keys = [key.value for key, _ in node.value]
+        twice = sorted({key for key in keys if keys.count(key) > 1})
+        if twice:
+            raise AssertionError(f"line {node.start_mark.line + 1}: {', '.join(twice)} stands twice")
+        return super().construct_mapping(node, deep)
+
+
 class ChartCase(unittest.TestCase):
     """A case that needs helm."""
 
@@ -57,7 +68,7 @@ def text(values=None, *more, namespace=NAMESPACE):
 
 def objects(values=None, *more, namespace=NAMESPACE):
     """The chart rendered, as objects."""
-    return [document for document in yaml.safe_load_all(text(values, *more, namespace=namespace)) if document]
+    return [document for document in yaml.load_all(text(values, *more, namespace=namespace), Loader=Strict) if document]
 
 
 def find(found, kind, name=None):

@@ -4,7 +4,7 @@ import re
 import unittest
 
 import yaml
-from chart import CHART, DEFAULTS, SCHEMA, ChartCase, Refused, helm, leaves, merged, objects, place, text
+from chart import CHART, DEFAULTS, SCHEMA, ChartCase, Refused, find, helm, leaves, merged, objects, place, text
 
 # What a value needs beside it to mean anything.
 COMPANIONS = {
@@ -143,6 +143,51 @@ class Strictness(ChartCase):
         ]:
             with self.subTest(str(given)):
                 self.assertGreater(len(objects(given)), 8)
+
+    def test_a_label_or_annotation_of_the_chart_s_own_is_rendered_once(self):
+        """Issue 10, 25: what selects keeps the chart's value, of the rest the user's counts."""
+        given = {
+            "podLabels": {"app.kubernetes.io/name": "mine", "app.kubernetes.io/component": "mine", "example.com/team": "crawl"},
+            "podAnnotations": {"kubectl.kubernetes.io/default-container": "other", "example.com/team": "crawl"},
+            "serviceMonitor": {"enabled": True, "labels": {"app.kubernetes.io/instance": "prometheus", "release": "prometheus"}},
+        }
+        found = objects(given)
+        deployment = find(found, "Deployment")
+        pod = deployment["spec"]["template"]["metadata"]
+        self.assertEqual(pod["labels"] | deployment["spec"]["selector"]["matchLabels"], pod["labels"], "it finds its Pods")
+        self.assertEqual(pod["labels"]["example.com/team"], "crawl")
+        self.assertEqual(pod["annotations"], given["podAnnotations"])
+        labels = find(found, "ServiceMonitor")["metadata"]["labels"]
+        self.assertEqual(labels | given["serviceMonitor"]["labels"], labels)
+        self.assertEqual(labels["app.kubernetes.io/managed-by"], "Helm")
+
+    def test_environment_variables_are_what_kubernetes_takes(self):
+        """Issue 10, 25: a reference goes through as it is, a number becomes the text that Kubernetes wants."""
+        secret = {"valueFrom": {"secretKeyRef": {"name": "proxy", "key": "url"}}}
+        given = {
+            "discovery": {"tokenSecret": ""},
+            "extraEnv": [
+                {"name": "HTTPS_PROXY", **secret},
+                {"name": "DISCOVERY_TOKEN", **secret},
+                {"name": "NUMBER", "value": 16777216},
+                {"name": "HALF", "value": 0.5},
+                {"name": "TRUTH", "value": True},
+                {"name": "EMPTY"},
+            ],
+            "otel": {"env": {"OTEL_EXPORTER_OTLP_HEADERS": secret, "OTEL_TRACES_SAMPLER": "always_on"}},
+        }
+        found = objects(given)
+        [container] = find(found, "Deployment")["spec"]["template"]["spec"]["containers"]
+        env = {one["name"]: one for one in container["env"]}
+        for name in ["HTTPS_PROXY", "DISCOVERY_TOKEN", "OTEL_EXPORTER_OTLP_HEADERS"]:
+            self.assertEqual(env[name], {"name": name, **secret})
+        texts = {name: env[name].get("value") for name in ["NUMBER", "HALF", "TRUTH", "EMPTY", "OTEL_TRACES_SAMPLER"]}
+        self.assertEqual(texts, {"NUMBER": "16777216", "HALF": "0.5", "TRUTH": "true", "EMPTY": None, "OTEL_TRACES_SAMPLER": "always_on"})
+        [test] = find(found, "Pod")["spec"]["containers"]
+        self.assertEqual(test["env"], [{"name": "DISCOVERY_TOKEN", **secret}])
+        for wrong in [{"name": "A", "value": "x", **secret}, {"name": "A", "valueFrom": "x"}, {"name": "A", "values": "x"}, {"name": "A", "value": ["x"]}]:
+            with self.subTest(str(wrong)):
+                self.refused({"extraEnv": [wrong]}, "extraEnv")
 
     def refused(self, values, word):
         with self.assertRaises(Refused) as told:

@@ -31,6 +31,27 @@ app.kubernetes.io/component: operator
 app.kubernetes.io/component: test
 {{- end }}
 
+{{/* Labels or annotations of the chart (a text) with those of a user (a map) under them: each key once, the chart's word counts. */}}
+{{- define "epo.over" -}}
+{{- toYaml (merge (fromYaml .own) (deepCopy (.given | default dict))) -}}
+{{- end }}
+
+{{/* The same the other way round: the user's word counts. */}}
+{{- define "epo.under" -}}
+{{- toYaml (merge (deepCopy (.given | default dict)) (fromYaml .own)) -}}
+{{- end }}
+
+{{/* An environment variable as Kubernetes takes it: a number or a truth value becomes the text that it was written as. */}}
+{{- define "epo.env" -}}
+- name: {{ .name }}
+{{- if hasKey . "valueFrom" }}
+  valueFrom:
+    {{- toYaml .valueFrom | nindent 4 }}
+{{- else if hasKey . "value" }}
+  value: {{ if and (kindIs "float64" .value) (eq .value (float64 (int64 .value))) }}{{ printf "%d" (int64 .value) | quote }}{{ else }}{{ toString .value | quote }}{{ end }}
+{{- end }}
+{{- end }}
+
 {{- define "epo.image" -}}
 {{- $tag := .Values.image.tag | default .Chart.AppVersion -}}
 {{- if .Values.image.digest -}}
