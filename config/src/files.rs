@@ -5,7 +5,11 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use egress_protocol::resource::LABEL_CREDENTIALS;
+use egress_protocol::resource::secrets::{CREDENTIAL_KEYS, credential_fault};
+
 use crate::fault::{Fault, Sink, WHOLE};
+use crate::manifest::{Document, SecretDocument};
 use crate::yaml::{self, Node};
 use crate::{manifest, providers};
 
@@ -110,6 +114,12 @@ impl Judge {
     fn manifest(&mut self, file: &str, mut manifest: manifest::Manifest) {
         for located in &manifest.documents {
             let label = located.value.label();
+            if let Document::Secret(secret) = &located.value {
+                let mut sink = Sink::new(file, located.document);
+                sink.about(Some(label.clone()));
+                credentials(secret, located.line, &mut sink);
+                manifest.faults.append(&mut sink.into_faults());
+            }
             let here = match located.line {
                 Some(line) => format!("{file}:{line}"),
                 None => file.to_owned(),
@@ -129,6 +139,23 @@ impl Judge {
         }
         manifest.faults.sort_by_key(|fault| (fault.document, fault.line));
         self.report.faults.append(&mut manifest.faults);
+    }
+}
+
+/// What of a Secret for credentials no proxy can take. An API server would not mind.
+fn credentials(secret: &SecretDocument, line: Option<usize>, sink: &mut Sink<'_>) {
+    if secret.labels.get(LABEL_CREDENTIALS).is_none_or(|value| value != "true") {
+        return;
+    }
+    for key in CREDENTIAL_KEYS {
+        let field = if secret.plain.contains(key) { "stringData" } else { "data" };
+        let fault = match secret.data.get(key) {
+            None => Some("is required in a Secret with the label of credentials"),
+            Some(value) => credential_fault(key, value.expose()),
+        };
+        if let Some(reason) = fault {
+            sink.push(line, format!("{field}.{key}"), reason);
+        }
     }
 }
 
@@ -203,5 +230,33 @@ mod tests {
         let folder = folder(&[("a.yaml", "a: [1")]);
         let report = validate_files(&[folder.path()]);
         assert_eq!((report.exit_code(), report.faults.len()), (1, 1));
+    }
+
+    /// Issue 10, 24: an API server takes such a Secret, a proxy does not.
+    #[test]
+    fn credentials_that_no_proxy_takes_are_named_by_key_and_place() {
+        let secret = |name: &str, label: &str, rest: &str| {
+            format!("apiVersion: v1\nkind: Secret\nmetadata: {{name: {name}, labels: {{{label}: 'true'}}}}\n{rest}\n---\n")
+        };
+        let mine = "crawl.example.com/proxy-credentials";
+        let text = [
+            secret("a", mine, "stringData: {username: 'u:x', password: \"hunter2\\n\"}"),
+            secret("b", mine, "data: {username: dQ==}"),
+            secret("c", mine, "stringData: {username: u, password: 'a:b'}"),
+            secret("d", "other", "stringData: {username: 'u:x'}"),
+        ]
+        .concat();
+        let folder = folder(&[("s.yaml", &text)]);
+        let report = validate_files(&[folder.path()]);
+        let shown: Vec<_> = report.faults.iter().map(|fault| fault.to_string().split_once("s.yaml:").unwrap().1.to_owned()).collect();
+        assert_eq!(report.exit_code(), 1);
+        assert_eq!(
+            shown,
+            [
+                "1: document 1, Secret default/a, stringData.username: has a colon in it: a proxy reads what follows as the password",
+                "1: document 1, Secret default/a, stringData.password: ends with a line break: write it without one, as kubectl create secret --from-literal and printf do",
+                "6: document 2, Secret default/b, data.password: is required in a Secret with the label of credentials",
+            ]
+        );
     }
 }

@@ -7,7 +7,7 @@
 mod envelope;
 mod secret;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use egress_protocol::Secret;
 use egress_protocol::resource::{GROUP, ProxySpec, VERSION, validate};
@@ -88,6 +88,8 @@ pub struct SecretDocument {
     pub labels: BTreeMap<String, String>,
     /// Its content.
     pub data: BTreeMap<String, Secret<Vec<u8>>>,
+    /// The keys whose values stand in `stringData`.
+    pub plain: BTreeSet<String>,
 }
 
 /// Reads a file. `file` is how faults name it.

@@ -29,8 +29,9 @@ pub(super) fn read(value: &Value, envelope: Option<Envelope>, faults: &mut Vec<F
     if data.values().map(|value: &Secret<Vec<u8>>| value.expose().len()).sum::<usize>() > DATA_LIMIT {
         faults.push(FieldFault::new("data", format!("must have at most {DATA_LIMIT} bytes in all")));
     }
+    let plain = value["stringData"].as_object().into_iter().flat_map(|map| map.keys().cloned()).collect();
     let Envelope { namespace, name, labels, .. } = envelope?;
-    Some(SecretDocument { namespace, name, labels, data })
+    Some(SecretDocument { namespace, name, labels, data, plain })
 }
 
 fn each(

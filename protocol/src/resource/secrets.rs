@@ -80,12 +80,38 @@ pub fn credentials(spec: &ProxySpec, namespace: &Arc<str>, secrets: &impl KnownS
     let key = ObjectKey::new(Arc::clone(namespace), reference.name.as_str());
     let resolve = || {
         let secret = secrets.find(&key, LABEL_CREDENTIALS)?;
-        let part = |name: &str| text(&key, secret, name).map(|(_, text)| Secret::new(text.to_owned()));
-        Ok(Credentials { username: part("username")?, password: part("password")? })
+        let part = |name: &str| {
+            let (_, text) = text(&key, secret, name)?;
+            match credential_fault(name, text.as_bytes()) {
+                None => Ok(Secret::new(text.to_owned())),
+                Some(reason) => Err(format!("key {name} of Secret {key} {reason}")),
+            }
+        };
+        let [username, password] = CREDENTIAL_KEYS.map(part);
+        Ok(Credentials { username: username?, password: password? })
     };
     match resolve() {
         Ok(credentials) => CredentialsState::Resolved(Arc::new(credentials)),
         Err(message) => CredentialsState::Unresolved { message },
+    }
+}
+
+/// The keys of a Secret with credentials.
+pub const CREDENTIAL_KEYS: [&str; 2] = ["username", "password"];
+
+/// Why no proxy can take the value of that key (RFC 7617), in words that hold nothing of it.
+pub fn credential_fault(name: &str, value: &[u8]) -> Option<&'static str> {
+    let Ok(text) = std::str::from_utf8(value) else { return Some("is not UTF-8") };
+    if text.ends_with(['\r', '\n']) {
+        Some("ends with a line break: write it without one, as kubectl create secret --from-literal and printf do")
+    } else if text.contains(['\r', '\n']) {
+        Some("has a line break in it, which no proxy takes")
+    } else if text.contains(char::is_control) {
+        Some("has a control character in it, which no proxy takes")
+    } else if name == "username" && text.contains(':') {
+        Some("has a colon in it: a proxy reads what follows as the password")
+    } else {
+        None
     }
 }
 
@@ -175,6 +201,33 @@ mod tests {
         assert_eq!(
             why_no_credentials(&known("login", LABEL_CREDENTIALS, &[("username", b"u"), ("password", &[0xff])])),
             "key password of Secret default/login is not UTF-8"
+        );
+    }
+
+    /// Issue 10, 24.
+    #[test]
+    fn credentials_that_no_proxy_takes_are_named_by_key_he_12() {
+        for (username, password, why) in [
+            ("u", "p\n", "key password of Secret default/login ends with a line break"),
+            ("u", "p\r\n", "key password of Secret default/login ends with a line break"),
+            ("u\n", "p", "key username of Secret default/login ends with a line break"),
+            ("u\r\nx", "p", "key username of Secret default/login has a line break in it"),
+            ("u", "p\u{1b}q", "key password of Secret default/login has a control character in it"),
+            ("u:x", "p", "key username of Secret default/login has a colon in it"),
+        ] {
+            let said = why_no_credentials(&known(
+                "login",
+                LABEL_CREDENTIALS,
+                &[("username", username.as_bytes()), ("password", password.as_bytes())],
+            ));
+            assert!(said.starts_with(why), "{said}");
+        }
+        let odd = known("login", LABEL_CREDENTIALS, &[("username", "Ünïcode user@x".as_bytes()), ("password", b"a:b c%")]);
+        assert!(matches!(credentials(&external(), &"default".into(), &odd), CredentialsState::Resolved(_)), "odd, and fine");
+        let none = known("login", LABEL_CREDENTIALS, &[("username", b"key"), ("password", b"")]);
+        assert!(
+            matches!(credentials(&external(), &"default".into(), &none), CredentialsState::Resolved(_)),
+            "some give keys without a password"
         );
     }
 
