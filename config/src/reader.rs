@@ -52,7 +52,9 @@ impl<'a> Keys<'a> {
 
     /// The value of a key; null is the same as absent.
     pub(crate) fn get(&mut self, key: &'static str) -> Option<&'a Node> {
-        self.known.push(key);
+        if !self.known.contains(&key) {
+            self.known.push(key);
+        }
         self.entries().iter().find(|entry| entry.key == key).map(|entry| &entry.value).filter(|node| node.data != Data::Null)
     }
 

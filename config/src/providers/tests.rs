@@ -370,3 +370,19 @@ proptest! {
         }
     }
 }
+
+/// Issue 10, 28: "known are providers, providers".
+#[test]
+fn the_keys_that_are_known_are_named_once_each() {
+    for text in [
+        "providers: []\nproxies: []",
+        "providers: [{name: a, type: local, zone: x}]",
+        "providers: [{name: a, type: local, local: {zone: x}}]",
+    ] {
+        let [fault] = &faults(text)[..] else { panic!("one fault in {text}") };
+        let known: Vec<&str> = fault.split_once("known are ").unwrap().1.split(", ").collect();
+        let distinct: std::collections::BTreeSet<&str> = known.iter().copied().collect();
+        assert_eq!(known.len(), distinct.len(), "{fault}");
+    }
+    assert!(faults("providers: []\nproxies: []")[0].ends_with("is not a known key: known are providers"));
+}
