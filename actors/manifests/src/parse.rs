@@ -13,6 +13,11 @@ use crate::folder::{self, Content, Declared, DeclaredProxy, Kind, Name, Unreadab
 
 /// Reads one file; `file` is how its faults name it.
 pub(crate) fn content(file: &str, bytes: &[u8]) -> Content {
+    if bytes.is_empty() {
+        // A copy that has just begun, or that a full disk cut off, looks like this; who means it removes the file.
+        let fault = format!("{file}: has 0 bytes: what it declared last is kept; to delete that, remove the file or leave a comment in it");
+        return Content { faults: vec![fault], unreadable: Some(Unreadable::default()), ..Content::default() };
+    }
     let manifest = manifest::parse(file, bytes);
     let faults = manifest.faults.iter().map(ToString::to_string).collect();
     if !manifest.readable {
@@ -36,7 +41,7 @@ fn declared(document: Document) -> (Name, Declared) {
             let declared = DeclaredProxy { spec: Arc::new(spec), annotations: Annotations::of(&annotations) };
             (Name { kind: Kind::Proxy, key: ObjectKey::new(namespace, name) }, Declared::Proxy(declared))
         }
-        Document::Secret(SecretDocument { namespace, name, labels, data }) => {
+        Document::Secret(SecretDocument { namespace, name, labels, data, .. }) => {
             let secret = SecretContent::new(&labels, data.into_iter().map(|(key, value)| (key, Arc::new(value))));
             (Name { kind: Kind::Secret, key: ObjectKey::new(namespace, name) }, Declared::Secret(Arc::new(secret)))
         }
@@ -140,5 +145,14 @@ stringData: {user-data: '#cloud-config'}
         assert!(content.documents.is_empty());
         assert!(content.unreadable.is_some_and(|unreadable| unreadable.text.is_some_and(|text| text.contains("px-1"))));
         assert_eq!(content.faults.len(), 1);
+    }
+
+    /// Issue 10, 28. Blanks and comments are somebody's word that nothing is declared.
+    #[test]
+    fn a_file_of_0_bytes_says_nothing_and_one_with_a_comment_says_nothing_is_left_op_30() {
+        let empty = content("a.yaml", b"");
+        assert_eq!(empty.unreadable, Some(Unreadable::default()));
+        assert!(empty.faults[0].starts_with("a.yaml: has 0 bytes: what it declared last is kept"), "{:?}", empty.faults);
+        assert_eq!(content("a.yaml", b"# nothing\n"), Content::default());
     }
 }

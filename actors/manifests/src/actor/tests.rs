@@ -383,6 +383,10 @@ async fn files_written_slowly_renamed_moved_truncated_or_broken_delete_and_repla
     tokio::time::sleep(Duration::from_millis(800)).await;
     bed.write("c.yaml", &managed("px-1", 3128));
     assert_eq!(running.heard().await, Vec::<String>::new(), "truncated and rewritten");
+    bed.write("c.yaml", "");
+    assert_eq!(running.heard().await, Vec::<String>::new(), "left at 0 bytes (issue 10, 28)");
+    let faults = running.faults().await;
+    assert!(faults.len() == 1 && faults[0].contains("c.yaml: has 0 bytes: what it declared last is kept"), "{faults:?}");
     bed.write("c.yaml", &managed("px-1", 3128).replace("spec: {", "spec: {{"));
     bed.write("b.yml", &managed("px-2", 3129).replace("port: 3129", "port: many"));
     assert_eq!(running.heard().await, Vec::<String>::new(), "made unreadable and invalid");
