@@ -1,0 +1,7 @@
+//! From an address to a link.
+
+mod ends;
+mod host;
+mod sshd;
+mod stages;
+mod support;
