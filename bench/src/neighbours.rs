@@ -113,7 +113,7 @@ fn entry(name: &str, backend: Arc<dyn Backend>) -> ProviderEntry {
             max_concurrent_creates: CREATORS,
             stop_grace: Duration::ZERO,
             fence: Fence::open(),
-            build: Arc::new(move || Ok(Arc::clone(&backend))),
+            build: Arc::new(move |_| Ok(Arc::clone(&backend))),
         },
     }
 }

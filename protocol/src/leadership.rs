@@ -5,9 +5,11 @@
 //! has passed nothing needs to run for it to be closed, so that a process that was frozen finds it so when it wakes.
 
 use std::fmt;
+use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
 
 use arc_swap::ArcSwap;
 use tokio::sync::Notify;
@@ -87,6 +89,26 @@ impl Fence {
             OPEN => None,
             until => Some(Duration::from_nanos(until.saturating_sub(self.nanos(Instant::now())))),
         }
+    }
+
+    /// Ends when leadership does: when its instant passes, and at whatever moment somebody looks after it was given up. So
+    /// what is polled behind this is never polled by a process that does not lead.
+    pub async fn until_closed(&self) {
+        // How long a fence without an end is waited for before it is looked at again.
+        const A_DAY: Duration = Duration::from_secs(24 * 3600);
+        let left = || self.remaining().unwrap_or(A_DAY);
+        let mut timer = pin!(tokio::time::sleep(left()));
+        poll_fn(|cx| {
+            while self.holds() {
+                if timer.as_mut().poll(cx).is_pending() {
+                    return Poll::Pending;
+                }
+                // It was extended meanwhile.
+                timer.as_mut().reset(Instant::now() + left());
+            }
+            Poll::Ready(())
+        })
+        .await;
     }
 
     fn nanos(&self, at: Instant) -> u64 {

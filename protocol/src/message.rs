@@ -19,6 +19,11 @@ impl<T> Reply<T> {
         self.0.send(answer)
     }
 
+    /// Ends when the asker gives up.
+    pub async fn closed(&mut self) {
+        self.0.closed().await;
+    }
+
     /// Whether the asker gave up.
     pub fn is_closed(&self) -> bool {
         self.0.is_closed()

@@ -17,7 +17,7 @@ use egress_protocol::InstallationId;
 use egress_protocol::leadership::Fence;
 use egress_protocol::net::AllowList;
 use egress_protocol::provider::Settings;
-use egress_provider::{Backend, BuildBackend, MakeEntries, ProviderArgs, ProvidersArgs};
+use egress_provider::{Backend, BuildBackend, Ground, MakeEntries, ProviderArgs, ProvidersArgs};
 
 use crate::app::Ports;
 
@@ -66,13 +66,13 @@ fn made(entry: &ProviderEntry, around: &Surroundings) -> egress_provider::Provid
     let settings = settings(entry, around);
     let (stop_grace, fence) = (around.stop_grace, around.fence.clone());
     let (entry, around) = (entry.clone(), around.clone());
-    let build: BuildBackend = Arc::new(move || Ok(backend(&entry, &around)));
+    let build: BuildBackend = Arc::new(move |ground| Ok(backend(&entry, &around, ground)));
     let args = ProviderArgs { name, max_concurrent_creates, stop_grace, fence, build };
     egress_provider::ProviderEntry { type_, fingerprint, foundation, settings, args }
 }
 
-/// A backend per entry that keeps nothing and was started by nobody: good for a check, which changes nothing (PH-30).
-pub(crate) fn for_a_check(config: &ProvidersConfig) -> Vec<(Arc<str>, &'static str, Arc<dyn Backend>)> {
+/// The entries for a round of checks, which changes nothing (PH-30): nothing is kept and no file is followed (PH-48).
+pub(crate) fn for_a_check(config: &ProvidersConfig) -> Vec<egress_provider::ProviderEntry> {
     let around = Surroundings {
         state: None,
         installation: InstallationId::new("check"),
@@ -82,7 +82,7 @@ pub(crate) fn for_a_check(config: &ProvidersConfig) -> Vec<(Arc<str>, &'static s
         stop_grace: Duration::ZERO,
         ports: Ports::default(),
     };
-    config.entries.iter().map(|entry| (Arc::clone(&entry.name), entry.type_name(), backend(entry, &around))).collect()
+    config.entries.iter().map(|entry| made(entry, &around)).collect()
 }
 
 /// How many connections one proxy may have, of whatever entry allows most.
@@ -94,15 +94,15 @@ pub(super) fn connections(config: &ProvidersConfig) -> usize {
     config.entries.iter().map(of).max().unwrap_or_default()
 }
 
-fn backend(entry: &ProviderEntry, around: &Surroundings) -> Arc<dyn Backend> {
+fn backend(entry: &ProviderEntry, around: &Surroundings, ground: &Ground) -> Arc<dyn Backend> {
     match &entry.block {
         ProviderBlock::Local(block) => {
             let outside = Outside { observer: around.ports.local_observer.clone(), ..Outside::system(around.ports.clock) };
-            Arc::new(LocalBackend::new(local(entry, block, around), outside))
+            Arc::new(LocalBackend::new(local(entry, block, around), outside, Arc::new(ground.clone())))
         }
         ProviderBlock::Kubernetes(block) => {
             let client = ApiClient::new(around.cluster.access.clone());
-            Arc::new(KubernetesBackend::new(kubernetes(entry, block, around), client))
+            Arc::new(KubernetesBackend::new(kubernetes(entry, block, around), client, ground))
         }
     }
 }

@@ -6,13 +6,17 @@ use std::time::Duration;
 
 use egress_config::cli::CheckSettings;
 use egress_monitor::status::{self, Checked, Outcome};
-use egress_protocol::Clock;
+use egress_protocol::metrics::Metrics;
 use egress_protocol::monitor::ProviderChecked;
-use egress_protocol::provider::Progress;
+use egress_protocol::provider::{
+    self, CallContext, CreateRequest, DeleteOutcome, Instance, InstanceKey, ListResult, Op, ProviderMessage, TargetVerdict,
+};
 use egress_protocol::resource::conditions::{self, kind};
 use egress_protocol::time::format_duration;
-use egress_provider::{Backend, Call};
-use tokio::task::JoinSet;
+use egress_protocol::{Clock, InstanceId};
+use egress_provider::{Backend, BackendError, BuildBackend, Call, Location, ProviderActor, ProviderArgs, ProviderEntry, Subject};
+use egress_supervision::{ChildSpec, System};
+use futures::future::{BoxFuture, join_all};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -28,63 +32,92 @@ pub fn run(settings: &CheckSettings) -> u8 {
         Ok(runtime) => runtime,
         Err(error) => return super::complain(&format!("error: {error}"), 2),
     };
-    let backends = providers::for_a_check(&settings.providers);
+    let entries = providers::for_a_check(&settings.providers);
     if io::stderr().is_terminal() {
-        let _ = writeln!(io::stderr(), "checking {} providers, at most {} …", backends.len(), format_duration(settings.timeout + GRACE));
+        let _ = writeln!(io::stderr(), "checking {} providers, at most {} …", entries.len(), format_duration(settings.timeout + GRACE));
     }
-    let round = runtime.block_on(round(backends, settings.timeout));
+    let round = runtime.block_on(round(entries, settings.timeout));
     // A check that blocks its thread is not waited for.
     runtime.shutdown_background();
     super::tell(&show(&round), exit_code(&round))
 }
 
 /// All at once, under one deadline; in the order of the file.
-async fn round(backends: Vec<(Arc<str>, &'static str, Arc<dyn Backend>)>, timeout: Duration) -> Vec<ProviderChecked> {
+async fn round(entries: Vec<ProviderEntry>, timeout: Duration) -> Vec<ProviderChecked> {
     let (clock, began) = (Clock::system(), Instant::now());
-    let mut checks = JoinSet::new();
-    let mut asked = Vec::new();
-    for (name, type_, backend) in backends {
-        let cancel = CancellationToken::new();
-        let call = Call {
-            cancel: cancel.clone(),
-            deadline: began + timeout,
-            progress: Progress::default(),
-            fence: egress_protocol::leadership::Fence::open(),
-        };
-        let handle = checks.spawn(async move {
-            let check = async { Some(backend.check(&call)?.await) };
-            tokio::pin!(check);
-            let outcome = tokio::select! {
-                biased;
-                verdicts = &mut check => Some(verdicts),
-                () = tokio::time::sleep_until(began + timeout) => {
-                    cancel.cancel();
-                    tokio::time::timeout(GRACE, check).await.ok()
-                }
-            };
-            let outcome = match outcome {
-                Some(Some(verdicts)) => Outcome::Verdicts(verdicts),
-                Some(None) => Outcome::NotImplemented,
-                None => Outcome::Abandoned,
-            };
-            (outcome, clock.now(), began.elapsed())
-        });
-        asked.push((name, type_, handle.id()));
-    }
-    let mut ended = std::collections::HashMap::new();
-    let end = began + timeout + GRACE * 2;
-    while let Ok(Some(joined)) = tokio::time::timeout_at(end, checks.join_next_with_id()).await {
-        match joined {
-            Ok((id, result)) => ended.insert(id, result),
-            Err(error) => ended.insert(error.id(), (Outcome::Broken("the check broke down".to_owned()), clock.now(), began.elapsed())),
-        };
-    }
-    checks.detach_all();
-    let results = asked.into_iter().map(|(name, type_, id)| {
-        let (outcome, finished, took) = ended.remove(&id).unwrap_or_else(|| (Outcome::Abandoned, clock.now(), began.elapsed()));
-        status::next(None, &Checked { name, type_, outcome, finished, took })
+    let system = System::new(clock, Metrics::default().shared());
+    let checks = entries.into_iter().map(|entry| {
+        let (name, type_, system) = (Arc::clone(&entry.args.name), entry.type_, system.clone());
+        async move {
+            let outcome = check(&system, entry, timeout).await;
+            let checked = Checked { name, type_, outcome, finished: clock.now(), took: began.elapsed() };
+            status::next(None, &checked)
+        }
     });
-    results.collect()
+    join_all(checks).await
+}
+
+/// Brings up one provider's part of the tree, asks it, and stops it in order (PH-48).
+async fn check(system: &System, entry: ProviderEntry, timeout: Duration) -> Outcome {
+    let id = provider::actor_id(&entry.args.name);
+    let build = entry.args.build;
+    let build: BuildBackend = Arc::new(move |ground| Ok(Arc::new(CheckOnly(build(ground)?))));
+    let spec = ChildSpec::<ProviderActor>::retried(id.clone(), ProviderArgs { build, ..entry.args });
+    let root = match system.start_root(spec).await {
+        Ok(root) => root,
+        Err(failure) => return Outcome::Broken(format!("the provider did not start: {failure}")),
+    };
+    let call = CallContext { deadline: timeout, ..CallContext::new(Op::List, CancellationToken::new()) };
+    let address = system.address::<ProviderMessage>(&id);
+    // The actor gives a check up that does not end by then, and drops its reply.
+    let answer = address.call(timeout + GRACE * 2, |reply_to| ProviderMessage::Check { call, reply_to });
+    let began = Instant::now();
+    let outcome = match answer.await {
+        Ok(Some(verdicts)) => Outcome::Verdicts(verdicts),
+        Ok(None) => Outcome::NotImplemented,
+        Err(_) if began.elapsed() >= timeout => Outcome::Abandoned,
+        Err(_) => Outcome::Broken("the check broke down".to_owned()),
+    };
+    let _ = tokio::time::timeout(GRACE, root.stop()).await;
+    outcome
+}
+
+/// A backend that is asked for nothing but its check: what the last process ran is not brought back.
+struct CheckOnly(Arc<dyn Backend>);
+
+/// What is answered to anything else.
+fn refused<T: Send + 'static>() -> BoxFuture<'static, Result<T, BackendError>> {
+    Box::pin(std::future::ready(Err(BackendError::permanent("only checks are made here"))))
+}
+
+impl Backend for CheckOnly {
+    fn type_name(&self) -> &'static str {
+        self.0.type_name()
+    }
+
+    fn location_of(&self, _: Subject<'_>) -> Location {
+        Location::new("check")
+    }
+
+    fn create<'a>(&'a self, _: &'a CreateRequest, _: &'a Call) -> BoxFuture<'a, Result<InstanceId, BackendError>> {
+        refused()
+    }
+
+    fn get<'a>(&'a self, _: &'a InstanceKey, _: &'a Call) -> BoxFuture<'a, Result<Instance, BackendError>> {
+        refused()
+    }
+
+    fn delete<'a>(&'a self, _: &'a InstanceKey, _: &'a Call) -> BoxFuture<'a, Result<DeleteOutcome, BackendError>> {
+        refused()
+    }
+
+    fn list_managed<'a>(&'a self, _: &'a Call) -> BoxFuture<'a, Result<ListResult, BackendError>> {
+        refused()
+    }
+
+    fn check<'a>(&'a self, call: &'a Call) -> Option<BoxFuture<'a, Vec<TargetVerdict>>> {
+        self.0.check(call)
+    }
 }
 
 fn show(round: &[ProviderChecked]) -> String {

@@ -1,13 +1,13 @@
 //! `provider/<entry>`: one configured provider.
 //!
 //! Role: every call of the contract goes through here and is answered exactly once, in time whatever the backend does
-//! (PC-64). Supervised by `providers`; supervises nothing yet. Receives [`ProviderMessage`]; sends
+//! (PC-64). Supervised by `providers`; supervises the hosts that its backend starts (PC-99). Receives [`ProviderMessage`]; sends
 //! [`ProxiesMessage::CapacityFreed`] to `proxies`. State: the queue, the calls under way, the last failure. A call waits
 //! (for its name, then for a slot), runs as a task, and is answered by whichever is first: the backend, the caller's
 //! cancellation, the deadline. Failure policy: a panic in a backend call is that call's Transient error (PC-8); a crash of
 //! the actor drops its replies (callers ask again) and builds the backend anew, from what the backend itself knows.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,12 +24,14 @@ use serde_json::json;
 use tokio::time::Instant;
 use tracing::{Instrument, Span, field};
 
-use crate::call::{About, Due, Job, Outcome, Pending, Waiter, due};
+use crate::backend::CallEnd;
+use crate::call::{About, Job, Outcome, Pending, Waiter};
 use crate::queue::{CallId, Limits, Queue, Stage};
-use crate::{Backend, BackendError, Call};
+use crate::{Backend, BackendError, Call, Ground};
 
-/// Builds the backend, for each incarnation of the actor. It neither dials nor panics (PC-73); an error counts as a crash.
-pub type BuildBackend = Arc<dyn Fn() -> Result<Arc<dyn Backend>, Failure> + Send + Sync>;
+/// Builds the backend on its ground, for each incarnation of the actor. It neither dials nor panics (PC-73); an error counts
+/// as a crash.
+pub type BuildBackend = Arc<dyn Fn(&Ground) -> Result<Arc<dyn Backend>, Failure> + Send + Sync>;
 
 /// What the actor is started from.
 #[derive(Clone)]
@@ -64,6 +66,8 @@ pub struct ProviderActor {
     last_error: Option<ProviderFault>,
     /// A create was refused for quota since capacity was last freed.
     short: bool,
+    /// Hosts that were given up for a while, with the reason.
+    hosts_given_up: BTreeMap<String, String>,
 }
 
 /// What the actor tells itself.
@@ -73,20 +77,39 @@ pub enum ProviderInternal {
     #[doc(hidden)]
     Started,
     #[doc(hidden)]
-    Ended(CallEnd),
+    Ended(CallEnded),
     #[doc(hidden)]
     Due(CallDue),
     #[doc(hidden)]
+    Outside(CallOutside),
+    #[doc(hidden)]
     Checked,
+    #[doc(hidden)]
+    TaskEnded,
 }
 
 /// A backend call ended.
 #[derive(Debug)]
-pub struct CallEnd(CallId, Outcome);
+pub struct CallEnded(CallId, Outcome);
 
 /// A call's caller gave up, or its time is over.
 #[derive(Debug)]
-pub struct CallDue(CallId, Due);
+pub struct CallDue(CallId, CallEnd);
+
+/// A call goes outside, or with a reply wants to come back (PC-100).
+#[derive(Debug)]
+pub struct CallOutside(CallId, Option<Reply<()>>);
+
+impl ProviderInternal {
+    pub(crate) const fn went_outside(id: CallId) -> Self {
+        Self::Outside(CallOutside(id, None))
+    }
+
+    /// Answered when the call has a slot again.
+    pub(crate) const fn wants_back(id: CallId, reply_to: Reply<()>) -> Self {
+        Self::Outside(CallOutside(id, Some(reply_to)))
+    }
+}
 
 impl Message for ProviderInternal {
     fn kind(&self) -> &'static str {
@@ -94,7 +117,9 @@ impl Message for ProviderInternal {
             Self::Started => "Started",
             Self::Ended(_) => "Ended",
             Self::Due(_) => "Due",
+            Self::Outside(_) => "Outside",
             Self::Checked => "Checked",
+            Self::TaskEnded => "TaskEnded",
         }
     }
 }
@@ -112,7 +137,9 @@ impl Actor for ProviderActor {
     const KIND: &'static str = "provider";
 
     async fn start(ctx: &Context<Self>, args: ProviderArgs) -> Result<Self, Failure> {
-        let backend = (args.build)()?;
+        let ground = Ground::new(ctx, Arc::clone(&args.name), args.fence.clone());
+        let backend = (args.build)(&ground)?;
+        ground.hosts_are_up().await;
         let starting = Arc::clone(&backend);
         let provider = Arc::clone(&args.name);
         ctx.spawn_catching(
@@ -136,6 +163,7 @@ impl Actor for ProviderActor {
             next: 0,
             last_error: None,
             short: false,
+            hosts_given_up: BTreeMap::new(),
         })
     }
 
@@ -162,14 +190,27 @@ impl Actor for ProviderActor {
 
     fn handle_internal(&mut self, ctx: &Context<Self>, message: ProviderInternal) -> Result<(), Failure> {
         match message {
-            ProviderInternal::Ended(CallEnd(id, outcome)) => {
+            ProviderInternal::Ended(CallEnded(id, outcome)) => {
                 self.answer(ctx, id, outcome);
                 self.end(ctx, id);
             }
             ProviderInternal::Due(CallDue(id, why)) => self.due(ctx, id, why),
-            ProviderInternal::Started | ProviderInternal::Checked => {}
+            ProviderInternal::Outside(CallOutside(id, None)) => {
+                if let Some(next) = self.queue.go_outside(id) {
+                    self.run(ctx, next);
+                }
+            }
+            ProviderInternal::Outside(CallOutside(id, Some(reply_to))) => self.come_back(id, reply_to),
+            ProviderInternal::Started | ProviderInternal::Checked | ProviderInternal::TaskEnded => {}
         }
         Ok(())
+    }
+
+    fn child_given_up(&mut self, _: &Context<Self>, child: &str, reason: Option<&str>) {
+        match reason {
+            Some(reason) => drop(self.hosts_given_up.insert(child.to_owned(), reason.to_owned())),
+            None => drop(self.hosts_given_up.remove(child)),
+        }
     }
 
     fn describe(&self) -> serde_json::Value {
@@ -190,6 +231,8 @@ impl Actor for ProviderActor {
             "type": self.backend.type_name(),
             "callsInFlight": self.in_flight(),
             "waiting": self.queue.waiting(),
+            "outside": self.queue.outside(),
+            "hostsGivenUp": self.hosts_given_up,
             "running": running,
             "lastError": self.last_error,
         })
@@ -219,7 +262,6 @@ impl ProviderActor {
         let id = self.next;
         self.next += 1;
         let received = Instant::now();
-        let deadline = received + call.deadline;
         let (op, about) = (job.op(), job.about());
         let ticket = job.ticket(self.backend.as_ref());
         let refused = refusal(&job);
@@ -228,13 +270,20 @@ impl ProviderActor {
             location: ticket.slot.as_ref().map(|(location, _)| location.clone()),
             waiter: Some(waiter),
             job: Some(job),
-            call: Call { cancel: ctx.cancelled().child_token(), deadline, progress: call.progress, fence: self.fence.clone() },
+            call: Call::until(received + call.deadline)
+                .with_cancel(ctx.cancelled().child_token())
+                .with_progress(call.progress)
+                .with_fence(self.fence.clone())
+                .with_slot(ctx.downgrade(), id),
             span: span(op, &self.name, &about, &call.span),
             about,
             received,
+            allowed: call.deadline,
+            back: None,
             watch: None,
             work: None,
         };
+        let seen = pending.call.clone();
         self.calls.insert(id, pending);
         if let Some(error) = refused {
             self.answer(ctx, id, Outcome::Failed(error));
@@ -246,7 +295,15 @@ impl ProviderActor {
             self.calls.remove(&id);
             return;
         }
-        let watch = ctx.spawn(async move { ProviderInternal::Due(CallDue(id, due(call.cancel, deadline).await)) });
+        let caller = call.cancel;
+        let watch = ctx.spawn(async move {
+            let why = tokio::select! {
+                biased;
+                () = caller.cancelled() => CallEnd::Cancelled,
+                why = seen.ended() => why,
+            };
+            ProviderInternal::Due(CallDue(id, why))
+        });
         if let Some(pending) = self.calls.get_mut(&id) {
             pending.watch = Some(watch);
         }
@@ -255,9 +312,24 @@ impl ProviderActor {
         }
     }
 
-    /// Runs a call that has its name and its slot, unless leadership ended while it waited.
+    /// A call that waited outside goes on when there is a slot for it.
+    fn come_back(&mut self, id: CallId, reply_to: Reply<()>) {
+        let runs = self.queue.come_back(id);
+        let Some(pending) = self.calls.get_mut(&id) else { return };
+        if runs {
+            let _ = reply_to.send(());
+        } else {
+            pending.back = Some(reply_to);
+        }
+    }
+
+    /// Runs a call that has its name and its slot, unless leadership ended while it waited; or lets it go on.
     fn run(&mut self, ctx: &Context<Self>, id: CallId) {
         let Some(pending) = self.calls.get_mut(&id) else { return };
+        if let Some(back) = pending.back.take() {
+            let _ = back.send(());
+            return;
+        }
         let Some(job) = pending.job.take() else { return };
         let (backend, call) = (Arc::clone(&self.backend), pending.call.clone());
         let work = async move {
@@ -265,29 +337,34 @@ impl ProviderActor {
                 Ok(()) => job.run(backend, call).await,
                 Err(fenced) => Outcome::Failed(fenced.into()),
             };
-            ProviderInternal::Ended(CallEnd(id, outcome))
+            ProviderInternal::Ended(CallEnded(id, outcome))
         }
         .instrument(pending.span.clone());
         pending.work = Some(ctx.spawn_catching(work, move |panic| {
-            ProviderInternal::Ended(CallEnd(id, Outcome::Failed(BackendError::transient(format!("the backend panicked: {panic}")))))
+            ProviderInternal::Ended(CallEnded(id, Outcome::Failed(BackendError::transient(format!("the backend panicked: {panic}")))))
         }));
     }
 
-    /// Cancelled or out of time: answered now. A running create keeps its name and its slot until it has cleared up.
-    fn due(&mut self, ctx: &Context<Self>, id: CallId, why: Due) {
+    /// Cancelled or out of time: answered now. A create that has begun keeps its name, and its slot if it runs, until it has
+    /// cleared up.
+    fn due(&mut self, ctx: &Context<Self>, id: CallId, why: CallEnd) {
         let Some(stage) = self.queue.stage(id) else { return };
         let Some(pending) = self.calls.get(&id) else { return };
         let doing = match stage {
             Stage::AwaitsName => "waiting for another call for this instance",
             Stage::AwaitsSlot => "waiting for a free slot",
             Stage::Runs => "the backend was working on it",
+            Stage::Outside => "waiting for what it needs",
         };
         let message = match why {
-            Due::Cancelled => format!("cancelled while {doing}"),
-            Due::Deadline => format!("no answer within {:?} while {doing}", pending.call.deadline - pending.received),
+            CallEnd::Cancelled => format!("cancelled while {doing}"),
+            CallEnd::Overdue => format!("no answer within {:?} while {doing}", pending.allowed),
         };
         pending.call.cancel.cancel();
-        let clears_up = pending.op == Op::Create && stage == Stage::Runs;
+        let clears_up = pending.op == Op::Create && pending.job.is_none();
+        if clears_up {
+            self.queue.stay_outside(id);
+        }
         self.answer(ctx, id, Outcome::Failed(BackendError::transient(message)));
         if !clears_up {
             self.end(ctx, id);
@@ -365,10 +442,15 @@ impl ProviderActor {
         let backend = Arc::clone(&self.backend);
         let cancel = ctx.cancelled().child_token();
         let deadline = Instant::now() + call.deadline;
-        let seen = Call { cancel: cancel.clone(), deadline, progress: call.progress, fence: self.fence.clone() };
+        let seen = Call::until(deadline).with_cancel(cancel.clone()).with_progress(call.progress).with_fence(self.fence.clone());
+        let bound = seen.clone();
+        let caller = call.cancel;
         let work = async move {
             let overdue = async {
-                due(call.cancel, deadline).await;
+                tokio::select! {
+                    () = caller.cancelled() => {}
+                    _ = bound.ended() => {}
+                }
                 cancel.cancel();
                 tokio::time::sleep(CHECK_GRACE).await;
             };

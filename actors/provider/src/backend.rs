@@ -3,17 +3,17 @@
 //! A backend does the work and nothing else: order per instance name, deadlines, admission, measurement, spans and the
 //! conversion of its errors are the actor's ([`crate::ProviderActor`]).
 
+mod call;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use egress_protocol::InstanceId;
-use egress_protocol::leadership::Fence;
-use egress_protocol::provider::{
-    CreateRequest, DeleteOutcome, ErrorClass, Instance, InstanceKey, ListResult, Progress, Settings, TargetVerdict,
-};
+use egress_protocol::provider::{CreateRequest, DeleteOutcome, ErrorClass, Instance, InstanceKey, ListResult, Settings, TargetVerdict};
 use futures::future::BoxFuture;
-use tokio_util::sync::CancellationToken;
+
+pub use call::{Call, CallEnd};
 
 /// One configured backend (provider-contract.md §3). Safe for concurrent use.
 ///
@@ -94,19 +94,6 @@ impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
-}
-
-/// What travels with a call into a backend.
-#[derive(Debug, Clone)]
-pub struct Call {
-    /// The caller gave up, the deadline passed or the provider stops.
-    pub cancel: CancellationToken,
-    /// When the answer is due, whatever was spent on waiting (PC-63).
-    pub deadline: tokio::time::Instant,
-    /// The latest word on it (PC-98).
-    pub progress: Progress,
-    /// Checked right before each request is sent; when it is closed the call ends as Transient (SV-4).
-    pub fence: Fence,
 }
 
 /// A failed backend call. The actor adds operation and configured name. It is no [`std::error::Error`] itself, so that `?`

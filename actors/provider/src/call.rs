@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use egress_protocol::message::Reply;
 use egress_protocol::provider::{
@@ -10,7 +11,6 @@ use egress_protocol::provider::{
 use egress_protocol::{InstanceId, InstanceName};
 use egress_supervision::Task;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 use tracing::Span;
 
 use crate::queue::{Lane, Ticket};
@@ -74,6 +74,10 @@ pub(crate) struct Pending {
     pub about: About,
     pub span: Span,
     pub received: Instant,
+    /// How long it may take, what it waits outside not counted.
+    pub allowed: Duration,
+    /// It came back from outside and waits for a slot.
+    pub back: Option<Reply<()>>,
     /// Watches the caller's token and the deadline.
     pub watch: Option<Task>,
     /// Runs the backend.
@@ -191,21 +195,5 @@ fn provider_error(error: BackendError, op: Op, provider: &Arc<str>, about: &Abou
         environment: error.environment,
         retry_after: error.retry_after,
         cause: error.cause,
-    }
-}
-
-/// What the caller's token and the deadline come to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Due {
-    Cancelled,
-    Deadline,
-}
-
-/// Waits for either.
-pub(crate) async fn due(cancel: CancellationToken, deadline: Instant) -> Due {
-    tokio::select! {
-        biased;
-        () = cancel.cancelled() => Due::Cancelled,
-        () = tokio::time::sleep_until(deadline) => Due::Deadline,
     }
 }

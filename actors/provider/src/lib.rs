@@ -1,6 +1,7 @@
 //! The provider actor: order per instance, deadlines, admission and measurement round a backend.
 //!
 //! - [`Backend`] is the seam that every backend implements
+//! - [`Ground`] is what a backend stands on: host actors, tracked tasks, the fence; [`Call`] is what travels with each call
 //! - [`ownership`] reads whose instance it is from its labels: pure
 //! - `queue` decides which call may run: pure
 //! - the crate `egress-conformance` beside this one is the suite that every backend passes
@@ -10,12 +11,14 @@
 mod actor;
 mod backend;
 mod call;
+mod ground;
 pub mod ownership;
 mod providers;
 mod queue;
 
 pub use actor::{BuildBackend, ProviderActor, ProviderArgs, ProviderInternal};
-pub use backend::{Backend, BackendError, Call, Location, Subject};
+pub use backend::{Backend, BackendError, Call, CallEnd, Location, Subject};
+pub use ground::{Caller, Ground, HOST_KIND, Host, HostError, Tasks};
 pub use providers::{MakeEntries, ProviderEntry, ProvidersActor, ProvidersArgs, ProvidersInternal};
 
 /// How long a create whose caller has its answer may go on to remove what it made (PC-23).

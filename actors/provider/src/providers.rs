@@ -206,7 +206,7 @@ impl ProvidersActor {
         self.built_from.insert(Arc::clone(&name), Arc::clone(&current));
         let policy_grace = args.stop_grace;
         // A later incarnation is built from what the entry says then.
-        let args = ProviderArgs { build: Arc::new(move || (current.load().args.build)()), ..args };
+        let args = ProviderArgs { build: Arc::new(move |ground| (current.load().args.build)(ground)), ..args };
         let mut spec = ChildSpec::<ProviderActor>::retried(provider::actor_id(&name), args);
         spec.policy = Policy { stop_timeout: policy_grace + STOP_SLACK, ..spec.policy };
         ctx.start_child(spec);

@@ -1,10 +1,12 @@
 //! Which call may run: order per instance name and admission per location, pure (PC-66, PC-67).
 //!
 //! A create or delete first waits for its name, then for a slot, so that what waits for a name holds no slot. Both queues
-//! are served in order of arrival. What must stay true after every step:
+//! are served in order of arrival. A call that runs may go outside (PC-100): it keeps its name and gives its slot back;
+//! coming back it goes to the end of its place's line. What must stay true after every step:
 //!
 //! - of one name at most one create or delete runs, in order of arrival
 //! - of one location and lane at most the limit runs
+//! - outside, a call holds its name and nothing else
 //! - a call that may run does run: nothing waits for nothing
 //! - a location's calls never wait for another location's
 //! - the tables hold what is in them now, not every name ever seen
@@ -63,6 +65,8 @@ pub(crate) enum Stage {
     AwaitsName,
     AwaitsSlot,
     Runs,
+    /// It waits for what is not its own work (PC-100).
+    Outside,
 }
 
 #[derive(Debug, Default)]
@@ -111,14 +115,46 @@ impl Queue {
         started
     }
 
+    /// A call that runs waits outside from now on. Answers with the call that gets its slot.
+    pub(crate) fn go_outside(&mut self, id: CallId) -> Option<CallId> {
+        let (ticket, stage) = self.calls.get_mut(&id)?;
+        if *stage != Stage::Runs {
+            return None;
+        }
+        *stage = Stage::Outside;
+        let place = ticket.slot.clone()?;
+        self.free_slot(&place, id, Stage::Runs)
+    }
+
+    /// A call that was outside is to run again; `true` when it does at once.
+    pub(crate) fn come_back(&mut self, id: CallId) -> bool {
+        self.stage(id) == Some(Stage::Outside) && self.take_slot(id)
+    }
+
+    /// A call that came back gives up waiting for a slot, and keeps its name.
+    pub(crate) fn stay_outside(&mut self, id: CallId) {
+        let Some((ticket, stage)) = self.calls.get_mut(&id) else { return };
+        if *stage == Stage::AwaitsSlot {
+            *stage = Stage::Outside;
+            if let Some(place) = ticket.slot.clone() {
+                self.free_slot(&place, id, Stage::AwaitsSlot);
+            }
+        }
+    }
+
     /// Where a call stands.
     pub(crate) fn stage(&self, id: CallId) -> Option<Stage> {
         self.calls.get(&id).map(|(_, stage)| *stage)
     }
 
-    /// Calls that wait.
+    /// Calls that wait for their name or a slot.
     pub(crate) fn waiting(&self) -> usize {
-        self.calls.values().filter(|(_, stage)| *stage != Stage::Runs).count()
+        self.calls.values().filter(|(_, stage)| matches!(stage, Stage::AwaitsName | Stage::AwaitsSlot)).count()
+    }
+
+    /// Calls that wait outside.
+    pub(crate) fn outside(&self) -> usize {
+        self.calls.values().filter(|(_, stage)| *stage == Stage::Outside).count()
     }
 
     /// The call has its name: it runs when there is a slot.
@@ -146,7 +182,7 @@ impl Queue {
     fn free_slot(&mut self, place: &(Location, Lane), id: CallId, stage: Stage) -> Option<CallId> {
         let slots = self.slots.get_mut(place)?;
         let next = match stage {
-            Stage::AwaitsName => None,
+            Stage::AwaitsName | Stage::Outside => None,
             Stage::AwaitsSlot => {
                 slots.waiting.retain(|waiting| *waiting != id);
                 None
@@ -194,11 +230,21 @@ mod tests {
         /// In order of arrival.
         present: Vec<(CallId, Ticket)>,
         running: Vec<CallId>,
+        outside: Vec<CallId>,
+        /// In the order in which they came to their place's line: arrivals with their name, and those who came back.
+        returned: Vec<CallId>,
     }
 
     impl Watcher {
         fn new() -> Self {
-            Self { queue: Queue::new(Limits { creates: 2, deletes: 1, gets: 2 }), next: 0, present: Vec::new(), running: Vec::new() }
+            Self {
+                queue: Queue::new(Limits { creates: 2, deletes: 1, gets: 2 }),
+                next: 0,
+                present: Vec::new(),
+                running: Vec::new(),
+                outside: Vec::new(),
+                returned: Vec::new(),
+            }
         }
 
         fn arrive(&mut self, ticket: Ticket) {
@@ -212,8 +258,35 @@ mod tests {
 
         fn leave(&mut self, id: CallId) {
             self.present.retain(|(present, _)| *present != id);
-            self.running.retain(|running| *running != id);
-            self.running.extend(self.queue.leave(id));
+            for list in [&mut self.running, &mut self.outside, &mut self.returned] {
+                list.retain(|listed| *listed != id);
+            }
+            let started = self.queue.leave(id);
+            self.runs(started);
+        }
+
+        fn runs(&mut self, started: impl IntoIterator<Item = CallId>) {
+            for id in started {
+                self.returned.retain(|returned| *returned != id);
+                self.running.push(id);
+            }
+        }
+
+        /// In turn: a running call goes outside, one that is outside comes back, one that came back and waits gives up.
+        fn move_outside(&mut self, id: CallId) {
+            if self.running.contains(&id) {
+                self.running.retain(|running| *running != id);
+                self.outside.push(id);
+                let next = self.queue.go_outside(id);
+                self.runs(next);
+            } else if self.outside.contains(&id) {
+                self.outside.retain(|outside| *outside != id);
+                if self.queue.come_back(id) { self.running.push(id) } else { self.returned.push(id) }
+            } else if self.returned.contains(&id) {
+                self.returned.retain(|returned| *returned != id);
+                self.outside.push(id);
+                self.queue.stay_outside(id);
+            }
         }
 
         fn ticket(&self, id: CallId) -> &Ticket {
@@ -225,7 +298,11 @@ mod tests {
                 let runs = self.running.contains(id);
                 assert_eq!(self.queue.stage(*id) == Some(Stage::Runs), runs, "the queue says what it told");
             }
-            let mut names: Vec<_> = self.running.iter().filter_map(|id| self.ticket(*id).name.clone()).collect();
+            for id in &self.outside {
+                assert_eq!(self.queue.stage(*id), Some(Stage::Outside), "outside_a_call_holds_its_name_and_nothing_else");
+            }
+            let holding = self.running.iter().chain(&self.outside).chain(&self.returned);
+            let mut names: Vec<_> = holding.filter_map(|id| self.ticket(*id).name.clone()).collect();
             let all = names.len();
             names.sort();
             names.dedup();
@@ -238,7 +315,7 @@ mod tests {
                 assert!(in_place(place) <= limit, "the_limit_of_a_place_holds");
                 let holds_name = ticket.name.is_none()
                     || self.present.iter().find(|(_, other)| other.name == ticket.name).is_some_and(|(first, _)| first == id);
-                if self.running.contains(id) {
+                if self.running.contains(id) || self.outside.contains(id) {
                     assert!(holds_name, "a_name_is_served_in_order_of_arrival");
                 } else if holds_name {
                     assert_eq!(in_place(place), limit, "what_may_run_runs");
@@ -268,13 +345,22 @@ mod tests {
 
         /// PC-66, PC-67: the invariants of the module's documentation, after every step, and an empty queue at the end.
         #[test]
-        fn calls_are_ordered_bounded_and_never_stuck(steps in prop::collection::vec((ticket(), any::<Option<prop::sample::Index>>()), 1..80)) {
+        fn calls_are_ordered_bounded_and_never_stuck(
+            steps in prop::collection::vec((ticket(), any::<Option<(bool, prop::sample::Index)>>()), 1..80)
+        ) {
             let mut watcher = Watcher::new();
-            for (ticket, leaving) in steps {
-                match leaving {
-                    Some(index) if !watcher.present.is_empty() => watcher.leave(watcher.present[index.index(watcher.present.len())].0),
+            for (ticket, step) in steps {
+                match step {
+                    Some((leaves, index)) if !watcher.present.is_empty() => {
+                        let id = watcher.present[index.index(watcher.present.len())].0;
+                        if leaves { watcher.leave(id) } else { watcher.move_outside(id) }
+                    }
                     _ => watcher.arrive(ticket),
                 }
+                watcher.check();
+            }
+            while let Some(id) = watcher.outside.first().copied() {
+                watcher.move_outside(id);
                 watcher.check();
             }
             while let Some(id) = watcher.running.first().copied() {
@@ -284,6 +370,19 @@ mod tests {
             prop_assert!(watcher.present.is_empty(), "every call got its turn");
             prop_assert!(watcher.queue.names.is_empty() && watcher.queue.slots.is_empty() && watcher.queue.calls.is_empty());
         }
+    }
+
+    /// PC-100: who comes back waits behind those who were there.
+    #[test]
+    fn a_call_that_comes_back_goes_to_the_end_of_its_places_line() {
+        let mut queue = Queue::new(Limits::with_creates(1));
+        let create =
+            |n: u64| Ticket { name: Some(InstanceName::of(&Uid::new(n.to_string()))), slot: Some((Location::new("host"), Lane::Create)) };
+        assert!(queue.arrive(0, create(0)));
+        assert!(!queue.arrive(1, create(1)) && !queue.arrive(2, create(2)));
+        assert_eq!(queue.go_outside(0), Some(1), "the slot goes to the next");
+        assert!(!queue.come_back(0));
+        assert_eq!((queue.leave(1), queue.leave(2)), (vec![2], vec![0]));
     }
 
     /// O22, PC-67: a full place delays nobody elsewhere.

@@ -26,6 +26,7 @@ mod lives;
 mod shell;
 mod spec;
 mod system;
+mod weak;
 
 pub use address::{Address, AddressError};
 pub use budget::{Decision, RestartBudget};
@@ -35,6 +36,7 @@ pub use inspect::{ActorStatus, Handling, LastError, Node};
 pub use latest::Latest;
 pub use spec::{ChildSpec, OnExhausted, Policy};
 pub use system::System;
+pub use weak::WeakContext;
 
 use std::future::Future;
 

@@ -70,6 +70,12 @@ impl ApiClient {
         Self { access: Some(access), link: Arc::default(), making: Arc::default() }
     }
 
+    /// A client of the same user with no connection of this one, unless it was made [`ApiClient::over`] another.
+    #[must_use]
+    pub fn afresh(&self) -> Self {
+        self.access.clone().map_or_else(|| self.clone(), Self::new)
+    }
+
     /// Over a client that somebody made, for tests with a transport of their own. Its credentials are never read again.
     pub fn over(client: Client, server: impl Into<String>) -> Self {
         let namespace = client.default_namespace().to_owned();

@@ -1,8 +1,5 @@
 use egress_config::cli::{self, Command};
-use egress_protocol::InstanceId;
-use egress_protocol::provider::{CreateRequest, DeleteOutcome, Instance, InstanceKey, ListResult, TargetVerdict};
-use egress_provider::{BackendError, Location, Subject};
-use futures::future::BoxFuture;
+use egress_protocol::leadership::Fence;
 
 use super::*;
 
@@ -64,9 +61,21 @@ impl Backend for Scripted {
 #[tokio::test(start_paused = true)]
 async fn every_provider_has_its_row_whatever_its_check_does_ph_48_ph_15() {
     let all = [("none", Does::Nothing), ("stuck", Does::Hang), ("slow", Does::Obey), ("broken", Does::Panic)];
-    let backends = all.map(|(name, does)| (Arc::from(name), "scripted", Arc::new(Scripted(does)) as Arc<dyn Backend>));
+    let entries = all.map(|(name, does)| ProviderEntry {
+        type_: "scripted",
+        fingerprint: String::new(),
+        foundation: String::new(),
+        settings: Arc::new(()),
+        args: ProviderArgs {
+            name: name.into(),
+            max_concurrent_creates: 1,
+            stop_grace: Duration::ZERO,
+            fence: Fence::open(),
+            build: Arc::new(move |_| Ok(Arc::new(Scripted(does)))),
+        },
+    });
     let began = Instant::now();
-    let round = round(backends.into(), Duration::from_secs(15)).await;
+    let round = round(entries.into(), Duration::from_secs(15)).await;
     assert!(began.elapsed() <= Duration::from_secs(17));
     assert_eq!(
         show(&round),

@@ -111,7 +111,7 @@ impl Operator {
                     max_concurrent_creates: 4,
                     stop_grace: Duration::ZERO,
                     fence: fence.clone(),
-                    build: Arc::new(move || cloud.build(&about)),
+                    build: Arc::new(move |ground| cloud.build(&about, ground)),
                 },
             }
         };

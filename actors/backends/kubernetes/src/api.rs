@@ -1,4 +1,4 @@
-//! The calls to the API server. Each request is one span `kubernetes.<call>` below the operation's and one line in the log
+//! The calls to the API server, over the link that the host owns. Each request is one span `kubernetes.<call>` below the operation's and one line in the log
 //! (K8-18, K8-19); nothing else of this crate does either.
 //!
 //! What must stay true: the fence is checked right before each request, and one that closes while a request is on its way
@@ -7,15 +7,12 @@
 
 mod answer;
 
-use std::future::{Future, poll_fn};
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use egress_kube::{ApiClient, ApiError};
-use egress_protocol::leadership::{Fence, Fenced};
-use egress_provider::Call;
+use egress_protocol::leadership::Fenced;
+use egress_provider::{Call, Ground, Host};
 use http::Request;
 use http_body_util::{BodyExt, Limited};
 use k8s_openapi::api::core::v1::Pod;
@@ -26,18 +23,16 @@ use serde::Deserialize;
 use tokio::time::Instant;
 use tracing::{Instrument, Span, field};
 
-use answer::Answer;
-pub(crate) use answer::CallError;
+pub(crate) use answer::{Answer, CallError};
 
 use crate::config::Budgets;
+use crate::host::{self, HostArgs, HostMessage};
 use crate::id::PodRef;
 
 /// More than any page is.
 const ANSWER_LIMIT: usize = 64 * 1024 * 1024;
 /// Reading the credentials, which are files or the output of a command.
 const CREDENTIALS: Duration = Duration::from_secs(5);
-/// For a fence without an end.
-const A_DAY: Duration = Duration::from_secs(24 * 3600);
 /// Who made the Pods, as the API server remembers it.
 const FIELD_MANAGER: &str = "egress-proxies-operator";
 
@@ -76,37 +71,51 @@ impl SeamCall {
 }
 
 /// What a request is about.
-#[derive(Debug, Clone, Copy, Default)]
-struct About<'a> {
-    namespace: Option<&'a str>,
-    name: Option<&'a str>,
+#[derive(Debug, Clone, Default)]
+struct About {
+    namespace: Option<String>,
+    name: Option<String>,
 }
 
-impl<'a> From<&'a PodRef> for About<'a> {
-    fn from(at: &'a PodRef) -> Self {
-        Self { namespace: Some(&at.namespace), name: Some(&at.name) }
+impl From<&PodRef> for About {
+    fn from(at: &PodRef) -> Self {
+        Self { namespace: Some(at.namespace.clone()), name: Some(at.name.clone()) }
     }
 }
 
-/// The API server, as one entry sees it.
+/// One call as data.
+#[derive(Debug)]
+pub(crate) struct Ask {
+    what: SeamCall,
+    about: About,
+    request: Request<Vec<u8>>,
+    budget: Duration,
+}
+
+/// The API server, as one entry sees it: the calls, each sent by the entry's host.
 pub(crate) struct Api {
     entry: Arc<str>,
-    client: ApiClient,
+    host: Host<HostMessage>,
     pub(crate) budgets: Budgets,
 }
 
+/// Carries one entry's calls over one client.
+#[derive(Debug, Clone)]
+pub(crate) struct Carrier {
+    entry: Arc<str>,
+    client: ApiClient,
+}
+
 impl Api {
-    pub(crate) const fn new(entry: Arc<str>, client: ApiClient, budgets: Budgets) -> Self {
-        Self { entry, client, budgets }
+    /// Starts the host `host/<entry>/api`, which dials nothing before the first call (PC-73).
+    pub(crate) fn new(entry: Arc<str>, client: ApiClient, budgets: Budgets, ground: &Ground) -> Self {
+        let host = ground.start_host::<host::Host>("api", HostArgs { entry: Arc::clone(&entry), client });
+        Self { entry, host, budgets }
     }
 
     /// The API server's URL, without user info; `None` while nobody knows it.
-    pub(crate) async fn server(&self) -> Option<String> {
-        let link = self.client.link().await.ok()?;
-        let url = link.server.trim_end_matches('/');
-        let (scheme, rest) = url.split_once("://").unwrap_or(("https", url));
-        let host = rest.split_once('@').map_or(rest, |(_, host)| host);
-        Some(format!("{scheme}://{host}"))
+    pub(crate) async fn server(&self, call: &Call) -> Option<String> {
+        self.host.ask(call, |caller, reply_to| HostMessage::Server { caller, reply_to }).await.ok().flatten()
     }
 
     pub(crate) async fn create_pod(&self, at: &PodRef, pod: &Pod, call: &Call) -> Result<(), CallError> {
@@ -141,7 +150,7 @@ impl Api {
     ) -> Result<ObjectList<Pod>, CallError> {
         let mut params = ListParams::default().labels(SELECTOR).limit(limit);
         params.continue_token = token.map(str::to_owned);
-        let about = About { namespace, name: None };
+        let about = About { namespace: namespace.map(str::to_owned), name: None };
         self.ask(SeamCall::ListPods, about, pods(namespace).list(&params), self.budgets.list_page, call).await?.read()
     }
 
@@ -157,18 +166,40 @@ impl Api {
         Ok(info.git_version)
     }
 
-    /// Asks, and once more with the credentials read again if they were refused.
+    /// Asks through the host.
     async fn ask(
         &self,
         what: SeamCall,
-        about: About<'_>,
+        about: About,
         request: Result<Request<Vec<u8>>, kube::core::request::Error>,
         budget: Duration,
         call: &Call,
     ) -> Result<Answer, CallError> {
-        let request = &request.map_err(|error| CallError::Garbled(error.to_string()))?;
+        let request = request.map_err(|error| CallError::Garbled(error.to_string()))?;
+        let ask = Box::new(Ask { what, about, request, budget });
+        self.host.ask(call, |caller, reply_to| HostMessage::Ask { ask, caller, reply_to }).await?
+    }
+}
+
+impl Carrier {
+    pub(crate) const fn new(entry: Arc<str>, client: ApiClient) -> Self {
+        Self { entry, client }
+    }
+
+    /// The API server's URL, without user info; `None` while nobody knows it.
+    pub(crate) async fn server(&self) -> Option<String> {
+        let link = self.client.link().await.ok()?;
+        let url = link.server.trim_end_matches('/');
+        let (scheme, rest) = url.split_once("://").unwrap_or(("https", url));
+        let host = rest.split_once('@').map_or(rest, |(_, host)| host);
+        Some(format!("{scheme}://{host}"))
+    }
+
+    /// Asks, and once more with the credentials read again if they were refused.
+    pub(crate) async fn ask(&self, ask: &Ask, call: &Call) -> Result<Answer, CallError> {
+        let budget = ask.budget;
         let attempt = |client: Client| async move {
-            let answer = self.attempt(what, about, client, request, budget, call).await;
+            let answer = self.attempt(ask, client, call).await;
             match answer {
                 Ok(answer) if answer.code == 401 => {
                     Err(kube::Error::Api(answer.status().unwrap_or_else(|| Status::failure("", "Unauthorized").with_code(401).boxed())))
@@ -189,8 +220,7 @@ impl Api {
                 Err(ApiError::Status(status)) => return Err(CallError::Refused { status, retry_after: None }),
                 Err(error) => return Err(error.into()),
             },
-            () = call.cancel.cancelled() => return Err(CallError::Cancelled),
-            () = tokio::time::sleep_until(call.deadline) => return Err(CallError::Deadline),
+            end = call.ended() => return Err(end.into()),
         };
         answer.refused().map_or(Ok(answer), Err)
     }
@@ -203,36 +233,27 @@ impl Api {
     }
 
     /// One request.
-    async fn attempt(
-        &self,
-        what: SeamCall,
-        about: About<'_>,
-        client: Client,
-        request: &Request<Vec<u8>>,
-        budget: Duration,
-        call: &Call,
-    ) -> Result<Answer, CallError> {
+    async fn attempt(&self, ask: &Ask, client: Client, call: &Call) -> Result<Answer, CallError> {
         call.fence.check()?;
-        let span = span(what, about);
+        let span = span(ask.what, &ask.about);
         let started = Instant::now();
         let answer = async {
             // In this order, so that a process that was frozen while it connected sends nothing when it wakes.
             tokio::select! {
                 biased;
-                () = closed(&call.fence) => Err(Fenced.into()),
-                () = call.cancel.cancelled() => Err(CallError::Cancelled),
-                () = tokio::time::sleep_until(call.deadline) => Err(CallError::Deadline),
-                () = tokio::time::sleep(budget) => Err(CallError::OutOfBudget(budget)),
-                answer = send(&client, request.clone()) => answer,
+                () = call.fence.until_closed() => Err(Fenced.into()),
+                end = call.ended() => Err(end.into()),
+                () = tokio::time::sleep(ask.budget) => Err(CallError::OutOfBudget(ask.budget)),
+                answer = send(&client, ask.request.clone()) => answer,
             }
         }
         .instrument(span.clone())
         .await;
-        self.ended(what, about, &span, started, &answer);
+        self.note(ask, &span, started, &answer);
         answer
     }
 
-    fn ended(&self, what: SeamCall, about: About<'_>, span: &Span, started: Instant, answer: &Result<Answer, CallError>) {
+    fn note(&self, ask: &Ask, span: &Span, started: Instant, answer: &Result<Answer, CallError>) {
         let code = answer.as_ref().map_or(None, |answer| Some(answer.code));
         let error = match answer {
             Ok(answer) => answer.refused().map(|error| error.to_string()),
@@ -248,9 +269,9 @@ impl Api {
         let say = || {
             tracing::debug!(
                 provider = %self.entry,
-                call = what.as_str(),
-                namespace = about.namespace,
-                name = about.name,
+                call = ask.what.as_str(),
+                namespace = ask.about.namespace,
+                name = ask.about.name,
                 duration = started.elapsed().as_secs_f64(),
                 httpStatus = code,
                 error,
@@ -277,26 +298,8 @@ async fn send(client: &Client, request: Request<Vec<u8>>) -> Result<Answer, Call
     Ok(Answer { code, retry_after, body })
 }
 
-/// Ends when leadership does: when its instant passes, and at whatever moment somebody looks after it was given up. So what
-/// is polled behind this is never polled by one that does not lead.
-async fn closed(fence: &Fence) {
-    let left = || fence.remaining().unwrap_or(A_DAY);
-    let mut timer = pin!(tokio::time::sleep(left()));
-    poll_fn(|cx| {
-        while fence.holds() {
-            if timer.as_mut().poll(cx).is_pending() {
-                return Poll::Pending;
-            }
-            // It was extended meanwhile.
-            timer.as_mut().reset(Instant::now() + left());
-        }
-        Poll::Ready(())
-    })
-    .await;
-}
-
 /// Only below a span: what nobody asked for begins no trace (K8-19). The name of a span is part of its type.
-fn span(what: SeamCall, about: About<'_>) -> Span {
+fn span(what: SeamCall, about: &About) -> Span {
     macro_rules! kubernetes_span {
         ($name:literal) => {
             tracing::info_span!(

@@ -1,4 +1,4 @@
-//! The provider contract over the calls. Nothing is remembered between operations (K8-17): what is is what the API server
+//! The provider contract over the calls. Nothing is remembered between operations (K8-17), and the link is its host's: what is is what the API server
 //! says, which is consistent, so that a Pod that was made is there for whoever asks next (PC-17).
 
 use std::fmt;
@@ -8,7 +8,7 @@ use egress_kube::ApiClient;
 use egress_protocol::provider::{CreateRequest, DeleteOutcome, Instance, InstanceKey, ListResult, TargetVerdict};
 use egress_protocol::{InstallationId, InstanceId, InstanceName, Uid};
 use egress_provider::ownership::Ownership;
-use egress_provider::{Backend, BackendError, Call, Location, Subject};
+use egress_provider::{Backend, BackendError, Call, Ground, Location, Subject};
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Pod;
 
@@ -24,7 +24,7 @@ const LOCATION: &str = "apiserver";
 /// Squid Pods at one API server.
 pub struct KubernetesBackend {
     config: KubernetesConfig,
-    api: Api,
+    pub(crate) api: Api,
 }
 
 impl fmt::Debug for KubernetesBackend {
@@ -35,8 +35,8 @@ impl fmt::Debug for KubernetesBackend {
 
 impl KubernetesBackend {
     /// Reads and sends nothing (K8-4, PC-73).
-    pub fn new(config: KubernetesConfig, client: ApiClient) -> Self {
-        Self { api: Api::new(Arc::clone(&config.entry), client, config.budgets), config }
+    pub fn new(config: KubernetesConfig, client: ApiClient, ground: &Ground) -> Self {
+        Self { api: Api::new(Arc::clone(&config.entry), client, config.budgets, ground), config }
     }
 
     async fn make(&self, request: &CreateRequest, call: &Call) -> Result<InstanceId, BackendError> {

@@ -25,6 +25,7 @@ pub(crate) fn reason(error: &CallError) -> &'static str {
         | CallError::NoStatus { .. }
         | CallError::Garbled(_)
         | CallError::Unanswered(_)
+        | CallError::HostDied(_)
         | CallError::Fenced(_) => match error.status() {
             Some(status) if matches!(status.reason.as_str(), "Timeout" | "ServerTimeout") => "Timeout",
             Some(status) if status.code == 401 => "Unauthorized",
@@ -50,7 +51,7 @@ pub(crate) async fn check(api: &Api, namespace: Option<&str>, call: &Call) -> Ve
         details: Vec::new(),
     };
     // Known by now without asking anybody, unless there is nobody to ask.
-    verdict.address = tokio::time::timeout(Duration::from_millis(100), api.server()).await.ok().flatten().unwrap_or_default();
+    verdict.address = tokio::time::timeout(Duration::from_millis(100), api.server(call)).await.ok().flatten().unwrap_or_default();
     if verdict.ready
         && let Ok(version) = api.version(call).await
         && !version.is_empty()

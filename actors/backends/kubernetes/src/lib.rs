@@ -3,7 +3,7 @@
 //! - `pod`: the Pod of a request (pure); `squid`: the configuration it runs with (pure)
 //! - `state`: what a Pod's status is read as (pure); `id`: the grammar of ids (pure)
 //! - `class`: what a failed call means (pure)
-//! - `api`: the calls, each one span and one line
+//! - `api`: the calls, each one span and one line; `host`: the actor `host/<entry>/api`, which owns the client and sends them
 //! - [`KubernetesBackend`]: the provider contract over them
 //! - [`KubernetesConfig`]: what the composition root fills in from the providers file
 //!
@@ -15,6 +15,7 @@ mod backend;
 mod check;
 mod class;
 mod config;
+mod host;
 mod id;
 mod pod;
 mod squid;

@@ -18,16 +18,15 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV4};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use egress_protocol::provider::{CreateRequest, DeleteOutcome, Instance, InstanceKey, ListResult, Settings, TargetVerdict};
 use egress_protocol::{InstanceId, InstanceName, Uid};
-use egress_provider::{Backend, BackendError, Call, Location, Subject};
+use egress_provider::{Backend, BackendError, Call, Location, Subject, Tasks};
 use futures::future::BoxFuture;
 use tokio::net::TcpSocket;
 use tokio::sync::oneshot;
-use tokio::task::JoinSet;
 use tracing::{Instrument, Span};
 
 use crate::config::{LocalConfig, Outside};
@@ -53,11 +52,11 @@ pub enum LocalEvent {
     Deleted { name: InstanceName, uid: Uid },
 }
 
-/// Forward proxies inside this process. Dropping it ends them all.
+/// Forward proxies inside this process. Dropping it ends them all; a change under way ends with its tasks.
 pub struct LocalBackend {
     instances: Arc<Instances>,
-    /// Changes under way.
-    changes: Mutex<JoinSet<()>>,
+    /// Runs changes.
+    tasks: Arc<dyn Tasks>,
 }
 
 impl fmt::Debug for LocalBackend {
@@ -73,9 +72,10 @@ impl Drop for LocalBackend {
 }
 
 impl LocalBackend {
-    /// Opens nothing and reads nothing yet (PC-73).
-    pub fn new(config: LocalConfig, outside: Outside) -> Self {
-        Self { instances: Arc::new(Instances::new(config, outside)), changes: Mutex::default() }
+    /// Opens nothing and reads nothing yet (PC-73). `tasks` runs what a caller's departure must not cut: the ground of the
+    /// provider's actor.
+    pub fn new(config: LocalConfig, outside: Outside, tasks: Arc<dyn Tasks>) -> Self {
+        Self { instances: Arc::new(Instances::new(config, outside)), tasks }
     }
 
     /// Runs a change to its end even if the caller goes.
@@ -84,17 +84,10 @@ impl LocalBackend {
         change: impl Future<Output = Result<T, BackendError>> + Send + 'static,
     ) -> Result<T, BackendError> {
         let (answer, answered) = oneshot::channel();
-        {
-            let mut changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
-            while changes.try_join_next().is_some() {}
-            let part_of = Span::current();
-            changes.spawn(
-                async move {
-                    let _ = answer.send(change.await);
-                }
-                .instrument(part_of),
-            );
-        }
+        let work = async move {
+            let _ = answer.send(change.await);
+        };
+        self.tasks.run(Box::pin(work.instrument(Span::current())));
         answered.await.unwrap_or_else(|_| Err(BackendError::transient("the change panicked")))
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use egress_backend_local::{LocalBackend, LocalConfig, Outside};
 use egress_protocol::net::AllowList;
-use egress_protocol::provider::{CreateRequest, Progress};
+use egress_protocol::provider::CreateRequest;
 use egress_protocol::resource::Placement;
 use egress_protocol::{Clock, InstallationId, InstanceName, Timestamp, Uid};
 use egress_provider::{Backend, Call};
@@ -65,13 +65,9 @@ async fn a_thousand_proxies_carry_a_thousand_tunnels_in_steady_memory() {
     let second = 16 + std::process::id() % 200;
     config.listen = vec![format!("127.{second}.192.0/20").parse().unwrap()];
     config.allowed_targets = AllowList::parse(&["127.0.0.1"]).unwrap();
-    let backend = LocalBackend::new(config, Outside::system(Clock::starting_at(Timestamp::from_millis(0))));
-    let call = Call {
-        cancel: Default::default(),
-        deadline: tokio::time::Instant::now() + Duration::from_secs(60),
-        progress: Progress::default(),
-        fence: egress_protocol::leadership::Fence::open(),
-    };
+    let backend =
+        LocalBackend::new(config, Outside::system(Clock::starting_at(Timestamp::from_millis(0))), egress_conformance::TaskSet::new());
+    let call = Call::until(tokio::time::Instant::now() + Duration::from_secs(60));
     let mut proxies = Vec::new();
     for n in 0..PROXIES {
         let uid = Uid::new(n.to_string());

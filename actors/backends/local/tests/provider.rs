@@ -71,7 +71,7 @@ async fn a_crashed_or_killed_provider_binds_the_same_ports_again_and_makes_nothi
         max_concurrent_creates: 4,
         stop_grace: Duration::ZERO,
         fence: egress_protocol::leadership::Fence::open(),
-        build: Arc::new(move || Ok(Arc::new(LocalBackend::new(config.clone(), Outside::system(clock))))),
+        build: Arc::new(move |ground| Ok(Arc::new(LocalBackend::new(config.clone(), Outside::system(clock), Arc::new(ground.clone()))))),
     };
     let entry = ProviderEntry { type_: TYPE, fingerprint: "f".into(), foundation: "b".into(), settings: Arc::new(()), args };
     let system = System::new(clock, Metrics::default().shared());

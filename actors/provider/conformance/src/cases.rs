@@ -5,6 +5,7 @@ mod create;
 mod delete;
 mod fence;
 mod get;
+mod hosts;
 mod list;
 mod seen;
 
@@ -56,6 +57,8 @@ pub(crate) const ALL: &[Case] = &[
     case!("CT-36", "a panic in a backend call becomes Transient and the next call works", calls::panics),
     case!("CT-37", "list returns leftovers of our tag only; delete with an empty uid removes just those", delete::leftovers),
     case!("CT-38", "adoption rebuilds a missing secondary resource and refuses a mismatched disk", create::adoption),
+    case!("CT-39", "a killed host fails its running calls once as Transient; other hosts do not notice; the restart shows", hosts::killed),
+    case!("CT-40", "a call outside holds no slot and its time stands still; cancelled there it answers at once", hosts::outside),
     case!("SV-4", "no client call starts once leadership is lost, and the answer is Transient", fence::closed),
     case!("PC-92", "no secret in any line, span, error, summary or metric", seen::sentinels),
     case!("PC-93", "the classification table holds every class, cancellation and a foreign error", seen::classification),

@@ -13,7 +13,7 @@ use egress_supervision::Failure;
 use futures::future::BoxFuture;
 
 use super::Profiles;
-use egress_provider::{Backend, Call};
+use egress_provider::{Backend, Call, Ground};
 
 /// Why something does not apply to this backend.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -178,8 +178,9 @@ pub enum Intervention {
 
 /// A fake backend, a provider's constructor over it, and hands to interfere. It is honest (PC-90).
 pub trait World: Send + Sync {
-    /// The constructor (PC-73). Called again for a restart and for another installation.
-    fn build(&self, entry: &Entry) -> Result<Arc<dyn Backend>, Failure>;
+    /// The constructor (PC-73), on the ground that the provider's actor gives it (PC-99). Called again for a restart and for
+    /// another installation.
+    fn build(&self, entry: &Entry, ground: &Ground) -> Result<Arc<dyn Backend>, Failure>;
     /// A placement and a port that can be served.
     fn placement(&self) -> (Placement, u16);
     /// Lets the backend finish what is under way: instances start, deletes end.
@@ -251,4 +252,11 @@ pub trait World: Send + Sync {
     fn targets(&self) -> Hook<Vec<String>>;
     /// What must never be seen, beside the cloud-init.
     fn secrets(&self) -> Vec<String>;
+
+    /// The host actor that serves what [`World::placement`] makes, by the last part of its id (PC-99).
+    fn host(&self) -> Hook<String>;
+    /// A placement that another host serves.
+    fn elsewhere(&self) -> Hook<Placement>;
+    /// Creates of [`World::placement`] wait outside from now on (PC-100), or go on.
+    fn hold_outside(&self, held: bool) -> Hook;
 }

@@ -2,6 +2,7 @@
 //!
 //! - [`Fixture`] and [`World`] are what a backend's author supplies
 //! - [`Profiles`] say how the backend meets the contract (PC-71)
+//! - [`lend`] gives a backend the ground of a small tree, for tests that call it without its actor
 //! - [`run`] runs everything, [`Report`] says what passed, what does not apply and why, and what failed
 //!
 //! Each test has a world, a clock and a runtime of its own; time is paused, so that waiting costs nothing. What callers are
@@ -11,8 +12,10 @@
 mod capture;
 mod cases;
 mod fixture;
+mod lend;
 mod profiles;
 pub mod reference;
+mod task_set;
 mod trial;
 
 use std::fmt;
@@ -26,10 +29,12 @@ use futures::future::LocalBoxFuture;
 pub use fixture::{
     Alter, BadPlacement, Captured, Classified, Entry, Fault, Fixture, Hook, Intervention, Mark, NotApplicable, Object, World,
 };
+pub use lend::lend;
 pub use profiles::{
     AsyncOps, BackendTest, ChildSpans, ClientKind, CreateReturn, CreatedAt, Credentials, DeleteReturn, GcMark, IpSource, ListPartial,
     Logging, NotFound, PrimaryKey, Profiles, ProvisioningState, Quota, Readiness, SecondaryResources, Timeouts, Tls,
 };
+pub use task_set::TaskSet;
 pub use trial::cut_by_blocking;
 
 use trial::Trial;

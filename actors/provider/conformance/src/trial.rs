@@ -7,18 +7,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use egress_protocol::leadership::Fence;
-use egress_protocol::metrics::Metrics;
 use egress_protocol::provider::{
     self, CallContext, CreateRequest, DeleteOutcome, ErrorClass, Instance, InstanceKey, ListResult, Op, ProviderError, ProviderMessage,
     TargetVerdict,
 };
 use egress_protocol::{Clock, InstallationId, InstanceId, InstanceName, Secret, Timestamp, Uid};
-use egress_supervision::{Address, AddressError, ChildSpec, Root, System};
+use egress_supervision::{Address, AddressError, Root, System};
 use tokio_util::sync::CancellationToken;
 
 use super::capture::Capture;
+use super::lend::{lend, tree};
 use super::{Entry, Fixture, Hook, Intervention, Miss, Object, Profiles, Verdict, World, ensure};
-use egress_provider::{Backend, BackendError, Call, ProviderActor, ProviderArgs};
+use egress_provider::{Backend, BackendError, Call};
 
 /// The configured name, unlike any type's.
 pub(super) const ENTRY: &str = "conf-entry";
@@ -30,6 +30,8 @@ pub(super) const THEIRS: &str = "suite-theirs";
 pub(super) const SENTINEL: &str = "SENTINEL-cloud-init-7c1f";
 /// When each test begins.
 const BEGINS: i64 = 1_767_323_045_678;
+/// Creates that run at once at one location.
+pub(super) const SLOTS: usize = 4;
 /// More steps than any create has.
 const STEPS: usize = 200;
 /// More settling than any honest backend needs.
@@ -37,7 +39,7 @@ const PATIENCE: usize = 8;
 
 /// See the module.
 pub(crate) struct Trial {
-    pub(super) world: Box<dyn World>,
+    pub(super) world: Arc<dyn World>,
     pub(super) profiles: Profiles,
     pub(super) type_name: &'static str,
     pub(super) fixture_classified: Hook<Vec<super::Classified>>,
@@ -54,7 +56,7 @@ pub(crate) struct Trial {
 impl Trial {
     pub(super) fn new(fixture: &dyn Fixture) -> Self {
         Self {
-            world: fixture.world(),
+            world: fixture.world().into(),
             profiles: fixture.profiles(),
             type_name: fixture.type_name(),
             fixture_classified: fixture.classified(),
@@ -97,33 +99,29 @@ impl Trial {
         Entry { name: ENTRY.into(), installation: InstallationId::new(installation), clock: self.clock }
     }
 
-    pub(super) fn build(&self) -> Verdict<Arc<dyn Backend>> {
-        self.world.build(&self.entry(OURS)).map_err(|failure| Miss::Failed(format!("the constructor failed: {failure}")))
+    /// The constructor alone, in a tree of its own that ends with the root.
+    pub(super) async fn build(&self) -> Verdict<(Arc<dyn Backend>, Root)> {
+        let (world, entry) = (Arc::clone(&self.world), self.entry(OURS));
+        let built = lend(ENTRY, self.clock, self.fence.clone(), move |ground| world.build(&entry, ground));
+        let (backend, _, root) = built.await.map_err(|failure| Miss::Failed(format!("the constructor failed: {failure}")))?;
+        Ok((backend, root))
     }
 
-    /// The backend itself, as its actor would start it.
+    /// The backend itself, as its actor would start it, on the ground of a small tree.
     pub(super) async fn backend(&self) -> Verdict<Door> {
-        let backend = self.build()?;
+        let (backend, root) = self.build().await?;
+        self.roots.lock().unwrap_or_else(PoisonError::into_inner).push(root);
         backend.start().await;
         Ok(Door { way: Way::Backend(backend, self.fence.clone()), broken: Arc::clone(&self.broken) })
     }
 
     /// A provider's actor over a backend of its own.
     pub(super) async fn provider(&self) -> Verdict<Door> {
-        let backend = self.build()?;
-        let system = System::new(self.clock, Metrics::default().shared());
-        let args = ProviderArgs {
-            name: ENTRY.into(),
-            max_concurrent_creates: 4,
-            stop_grace: Duration::ZERO,
-            fence: self.fence.clone(),
-            build: Arc::new(move || Ok(Arc::clone(&backend))),
-        };
-        let id = provider::actor_id(ENTRY);
-        let root = system.start_root(ChildSpec::<ProviderActor>::retried(id.clone(), args)).await;
-        let root = root.map_err(|failure| Miss::Failed(format!("the actor did not start: {failure}")))?;
+        let (world, entry) = (Arc::clone(&self.world), self.entry(OURS));
+        let started = tree(ENTRY, self.clock, self.fence.clone(), SLOTS, Arc::new(move |ground| world.build(&entry, ground))).await;
+        let (system, root) = started.map_err(|failure| Miss::Failed(format!("the actor did not start: {failure}")))?;
         self.roots.lock().unwrap_or_else(PoisonError::into_inner).push(root);
-        Ok(Door { way: Way::Actor(system.address(&id), system), broken: Arc::clone(&self.broken) })
+        Ok(Door { way: Way::Actor(system.address(&provider::actor_id(ENTRY)), system), broken: Arc::clone(&self.broken) })
     }
 
     /// Both ways to ask.
@@ -192,9 +190,11 @@ impl Trial {
     pub(super) async fn cut(&self, step: usize) -> Verdict<Hook<Option<CreateRequest>>> {
         ensure!(step < STEPS, "a create has more than {STEPS} steps");
         let request = self.request(&format!("cut-{step}"));
-        let backend = self.build()?;
+        let (backend, root) = self.build().await?;
         let cut = self.world.cut_create(backend.as_ref(), &request, &call(Op::Create, CancellationToken::new(), &self.fence), step).await;
         drop(backend);
+        // As the process would end: nothing is stopped in order.
+        drop(root);
         ensure!(step > 0 || !matches!(cut, Ok(false)), "the fixture cuts no create at all");
         Ok(cut.map(|cut| cut.then_some(request)))
     }
@@ -214,7 +214,7 @@ pub(super) fn key(request: &CreateRequest, id: Option<InstanceId>) -> InstanceKe
 
 /// A call that nobody cancels, for the backend itself.
 pub(super) fn call(op: Op, cancel: CancellationToken, fence: &Fence) -> Call {
-    Call { cancel, deadline: tokio::time::Instant::now() + op.deadline(), progress: provider::Progress::default(), fence: fence.clone() }
+    Call::until(tokio::time::Instant::now() + op.deadline()).with_cancel(cancel).with_fence(fence.clone())
 }
 
 /// A way to ask a provider.

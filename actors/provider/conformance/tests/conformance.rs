@@ -108,7 +108,7 @@ mod callers {
                 max_concurrent_creates: 4,
                 stop_grace: Duration::ZERO,
                 fence: egress_protocol::leadership::Fence::open(),
-                build: Arc::new(move || Ok(Arc::new(ReferenceBackend::new(cloud.clone(), config.clone())))),
+                build: Arc::new(move |ground| Ok(Arc::new(ReferenceBackend::new(cloud.clone(), config.clone(), ground)))),
             };
             let system = System::new(clock, Metrics::default().shared());
             let id = provider::actor_id("cloud");

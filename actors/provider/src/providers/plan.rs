@@ -57,7 +57,7 @@ mod tests {
                 max_concurrent_creates: 4,
                 stop_grace: Duration::ZERO,
                 fence: egress_protocol::leadership::Fence::open(),
-                build: Arc::new(|| Err(Failure("never built".to_owned()))),
+                build: Arc::new(|_| Err(Failure("never built".to_owned()))),
             },
         }
     }

@@ -205,7 +205,7 @@ pub(crate) async fn bed(script: impl Fn(Op, &str) -> Does + Send + Sync + 'stati
     let script: Script = Arc::new(script);
     let entries = ["a", "b"].map(|name| {
         let (script, log) = (Arc::clone(&script), Arc::clone(&log));
-        let build: BuildBackend = Arc::new(move || Ok(Arc::new(Scripted { script: Arc::clone(&script), log: Arc::clone(&log) })));
+        let build: BuildBackend = Arc::new(move |_| Ok(Arc::new(Scripted { script: Arc::clone(&script), log: Arc::clone(&log) })));
         scripted(name, &format!("f-{name}"), &format!("b-{name}"), &fence, build)
     });
     let bed = grow(ProvidersArgs::new(entries.into()), log, fence).await;
@@ -233,7 +233,7 @@ pub(crate) async fn bed_following(path: &Path, script: impl Fn(Op, &str) -> Does
     let make: MakeEntries = Arc::new(move |config| {
         let entry = |entry: &egress_config::providers::ProviderEntry| {
             let (script, log, fingerprint) = (Arc::clone(&script), Arc::clone(&said), entry.fingerprint.clone());
-            let build: BuildBackend = Arc::new(move || {
+            let build: BuildBackend = Arc::new(move |_| {
                 log.lock().unwrap().push(format!("built {fingerprint}"));
                 Ok(Arc::new(Scripted { script: Arc::clone(&script), log: Arc::clone(&log) }))
             });

@@ -5,6 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use egress_kube::ApiError;
 use egress_protocol::leadership::Fenced;
+use egress_provider::{CallEnd, HostError};
 use kube::core::Status;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -33,9 +34,30 @@ pub(crate) enum CallError {
     /// The caller's deadline passed.
     #[error("the call's deadline passed")]
     Deadline,
+    /// The actor that carries the calls is not up, or went away under this one.
+    #[error("{0}")]
+    HostDied(HostError),
     /// Leadership does not hold.
     #[error(transparent)]
     Fenced(#[from] Fenced),
+}
+
+impl From<CallEnd> for CallError {
+    fn from(end: CallEnd) -> Self {
+        match end {
+            CallEnd::Cancelled => Self::Cancelled,
+            CallEnd::Overdue => Self::Deadline,
+        }
+    }
+}
+
+impl From<HostError> for CallError {
+    fn from(error: HostError) -> Self {
+        match error {
+            HostError::Ended(end) => end.into(),
+            HostError::Down(_) | HostError::WentAway(_) => Self::HostDied(error),
+        }
+    }
 }
 
 fn refusal(status: &Status) -> String {
@@ -49,7 +71,13 @@ impl CallError {
         match self {
             Self::Refused { status, .. } => Some(status),
             Self::Unanswered(error) => error.status(),
-            Self::NoStatus { .. } | Self::Garbled(_) | Self::OutOfBudget(_) | Self::Cancelled | Self::Deadline | Self::Fenced(_) => None,
+            Self::NoStatus { .. }
+            | Self::Garbled(_)
+            | Self::OutOfBudget(_)
+            | Self::Cancelled
+            | Self::Deadline
+            | Self::HostDied(_)
+            | Self::Fenced(_) => None,
         }
     }
 
@@ -57,13 +85,20 @@ impl CallError {
     pub(crate) fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Refused { retry_after, .. } | Self::NoStatus { retry_after, .. } => *retry_after,
-            Self::Garbled(_) | Self::Unanswered(_) | Self::OutOfBudget(_) | Self::Cancelled | Self::Deadline | Self::Fenced(_) => None,
+            Self::Garbled(_)
+            | Self::Unanswered(_)
+            | Self::OutOfBudget(_)
+            | Self::Cancelled
+            | Self::Deadline
+            | Self::HostDied(_)
+            | Self::Fenced(_) => None,
         }
     }
 }
 
 /// An answer as it came.
-pub(super) struct Answer {
+#[derive(Debug)]
+pub(crate) struct Answer {
     pub(super) code: u16,
     pub(super) retry_after: Option<Duration>,
     pub(super) body: Bytes,

@@ -8,9 +8,13 @@ use bytes::Bytes;
 use http::Response;
 use kube::client::Body;
 use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
+
+use egress_protocol::leadership::Fence;
+use egress_protocol::{Clock, InstallationId};
 
 use super::*;
+use crate::backend::KubernetesBackend;
+use crate::config::KubernetesConfig;
 use heard::Heard;
 
 const ALL: [SeamCall; 5] = [SeamCall::CreatePod, SeamCall::GetPod, SeamCall::DeletePod, SeamCall::ListPods, SeamCall::Version];
@@ -27,22 +31,23 @@ pub(crate) fn captured(file: &str) -> CallError {
 }
 
 fn call() -> Call {
-    Call {
-        cancel: CancellationToken::new(),
-        deadline: Instant::now() + Duration::from_secs(60),
-        progress: egress_protocol::provider::Progress::default(),
-        fence: Fence::open(),
-    }
+    Call::until(Instant::now() + Duration::from_secs(60))
 }
 
 /// One that answers everything with the same.
-fn api(code: u16, body: &Value) -> Api {
+async fn pods(code: u16, body: &Value) -> Arc<KubernetesBackend> {
     let body = body.to_string();
     let service = tower::service_fn(move |_: Request<Body>| {
         let response = Response::builder().status(code).body(Body::from(body.clone().into_bytes()));
         async move { response }
     });
-    Api::new("pods".into(), ApiClient::over(Client::new(service, "default"), "https://u:p@api.example:6443/"), Budgets::default())
+    let client = ApiClient::over(Client::new(service, "default"), "https://u:p@api.example:6443/");
+    let config = KubernetesConfig::new("pods", InstallationId::new("ours"));
+    let build = move |ground: &Ground| Ok(Arc::new(KubernetesBackend::new(config.clone(), client.clone(), ground)));
+    let (backend, _, root) = egress_conformance::lend("pods", Clock::system(), Fence::open(), build).await.unwrap();
+    // As long as the runtime.
+    std::mem::forget(root);
+    backend
 }
 
 async fn make(api: &Api, what: SeamCall) -> Result<(), CallError> {
@@ -62,10 +67,10 @@ async fn every_call_of_the_seam_is_exactly_one_span_and_one_line_pc_88() {
     let good = json!({"kind": "Pod", "apiVersion": "v1", "metadata": {}, "items": [], "gitVersion": "v1.36.3"});
     let bad = json!({"kind": "Status", "status": "Failure", "reason": "InternalError", "message": "broken", "code": 500});
     for (code, body) in [(200, &good), (500, &bad)] {
-        let api = api(code, body);
+        let pods = pods(code, body).await;
         for what in ALL {
             let (heard, _guard) = Heard::listen();
-            let made = make(&api, what).instrument(tracing::info_span!("provider.test")).await;
+            let made = make(&pods.api, what).instrument(tracing::info_span!("provider.test")).await;
             assert_eq!(made.is_ok(), code == 200, "{what:?}: {made:?}");
             let said = heard.take();
             let name = format!("kubernetes.{}", what.as_str());
@@ -80,7 +85,7 @@ async fn every_call_of_the_seam_is_exactly_one_span_and_one_line_pc_88() {
 /// PC-75.
 #[tokio::test]
 async fn the_server_is_told_without_user_info() {
-    assert_eq!(api(200, &json!({})).server().await.as_deref(), Some("https://api.example:6443"));
+    assert_eq!(pods(200, &json!({})).await.api.server(&call()).await.as_deref(), Some("https://api.example:6443"));
 }
 
 /// As the real one was seen to answer when it runs out of time: without `kind`.

@@ -79,7 +79,7 @@ fn met(reply: Reply, op: Op, cancelled: bool) -> BackendError {
         runtime.block_on(async {
             let double = Double::start();
             double.always(reply);
-            let backend = backend(config(), &double.kubeconfig());
+            let backend = backend(config(), &double.kubeconfig()).await;
             let (request, call) = (request("team-a", "u-1"), call());
             let cancel = call.cancel.clone();
             let asked = async {

@@ -22,7 +22,7 @@ fn conf(config: KubernetesConfig, port: u16) -> String {
             let double = Double::start();
             let mut asked = request("team-a", "u-1");
             asked.port = port;
-            backend(config, &double.kubeconfig()).made(&asked).await.unwrap();
+            backend(config, &double.kubeconfig()).await.made(&asked).await.unwrap();
             let pod = double.seen().remove(0).body;
             let Value::String(conf) = &pod["metadata"]["annotations"]["crawl.example.com/squid-conf"] else { panic!("{pod}") };
             conf.clone()

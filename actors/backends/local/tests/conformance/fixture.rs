@@ -23,7 +23,7 @@ use egress_conformance::{
 use egress_protocol::provider::{CreateRequest, DeleteOutcome, Instance, InstanceKey, InstanceState, ListResult, Settings, TargetVerdict};
 use egress_protocol::resource::Placement;
 use egress_protocol::{InstallationId, InstanceId, InstanceName, Uid};
-use egress_provider::{Backend, BackendError, Call, Location, Subject};
+use egress_provider::{Backend, BackendError, Call, Ground, Location, Subject};
 use egress_supervision::Failure;
 use futures::future::BoxFuture;
 use ipnet::Ipv4Net;
@@ -129,7 +129,7 @@ impl Process {
             drop(panics);
             assert!(here.is_none(), "the observer panics");
         }));
-        Arc::new(LocalBackend::new(config, outside))
+        Arc::new(LocalBackend::new(config, outside, egress_conformance::TaskSet::new()))
     }
 
     /// The backend that lives now; a crashed one comes back when it is asked.
@@ -225,7 +225,7 @@ async fn cut<T>(future: impl Future<Output = T>, polls: usize) -> Option<T> {
 }
 
 impl World for LocalWorld {
-    fn build(&self, entry: &Entry) -> Result<Arc<dyn Backend>, Failure> {
+    fn build(&self, entry: &Entry, _ground: &Ground) -> Result<Arc<dyn Backend>, Failure> {
         self.process.restart(entry);
         Ok(Arc::new(Now(Arc::clone(&self.process))))
     }
@@ -453,5 +453,17 @@ impl World for LocalWorld {
 
     fn secrets(&self) -> Vec<String> {
         Vec::new()
+    }
+
+    fn host(&self) -> Hook<String> {
+        not("the proxies are in the process: there is no link")
+    }
+
+    fn elsewhere(&self) -> Hook<Placement> {
+        not("there is no host")
+    }
+
+    fn hold_outside(&self, _held: bool) -> Hook {
+        not("nothing is waited for outside")
     }
 }

@@ -4,6 +4,7 @@ use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use egress_protocol::provider::{CallContext, ErrorClass, Op, actor_id};
+use futures::FutureExt;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -199,7 +200,7 @@ async fn others_work(t: &Trial, door: &Door, key: &egress_protocol::provider::In
 
 pub(super) async fn constructor(t: &Trial) -> Verdict {
     let calls = t.world.calls();
-    let built = std::panic::catch_unwind(AssertUnwindSafe(|| t.build()));
+    let built = AssertUnwindSafe(t.build()).catch_unwind().await;
     let backend = built.map_err(|_| Miss::Failed("the constructor panicked".to_owned()))??;
     if let Some(calls) = t.part("counted calls", calls) {
         let after = t.world.calls()?;
@@ -212,7 +213,7 @@ pub(super) async fn constructor(t: &Trial) -> Verdict {
         return Ok(());
     }
     t.world.remove_credentials(true)?;
-    let built = std::panic::catch_unwind(AssertUnwindSafe(|| t.build()));
+    let built = AssertUnwindSafe(t.build()).catch_unwind().await;
     built.map_err(|_| Miss::Failed("the constructor panicked without credential files".to_owned()))??;
     let door = t.provider().await?;
     refused(door.create(&t.request("early")).await, ErrorClass::Transient, "create without the credential file (PC-57)")?;

@@ -20,11 +20,12 @@ use egress_protocol::{Clock, InstallationId, InstanceId, InstanceName, Timestamp
 use futures::future::{BoxFuture, join_all};
 use tokio::time::Instant;
 
+use super::artefact::Artefact;
 use super::client::{Client, CloudError};
 use super::cloud::{Cloud, Condition, Machine, Marks, ZONES, named};
 use super::{Mutation, TYPE};
 use crate::Mark;
-use egress_provider::{Backend, BackendError, Call, Location, Subject};
+use egress_provider::{Backend, BackendError, Call, Ground, Location, Subject};
 
 /// Two ways to meet the contract (PC-71).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,6 +55,7 @@ pub struct ReferenceConfig {
 pub struct ReferenceBackend {
     config: ReferenceConfig,
     client: Client,
+    artefact: Artefact,
     /// Which attempt this is, for a mutation.
     attempt: AtomicUsize,
     /// For mutations that remember.
@@ -82,8 +84,8 @@ enum Owner {
 
 impl ReferenceBackend {
     /// Neither dials nor reads (PC-73).
-    pub fn new(cloud: Cloud, config: ReferenceConfig) -> Self {
-        let client = Client::new(cloud.clone(), config.mutation);
+    pub fn new(cloud: Cloud, config: ReferenceConfig, ground: &Ground) -> Self {
+        let client = Client::new(cloud.clone(), config.mutation, ground);
         if client.is(Mutation::DialsAtOnce) {
             client.dial_now();
         }
@@ -92,7 +94,8 @@ impl ReferenceBackend {
             #[expect(clippy::expect_used, reason = "the mutation is that it panics")]
             drop(file.expect("the credential file"));
         }
-        Self { config, client, attempt: AtomicUsize::new(0), memory: Mutex::default() }
+        let artefact = Artefact::new(cloud, ground.clone());
+        Self { config, client, artefact, attempt: AtomicUsize::new(0), memory: Mutex::default() }
     }
 
     fn is(&self, mutation: Mutation) -> bool {
@@ -462,10 +465,6 @@ impl Backend for ReferenceBackend {
         };
         let of_id = id.and_then(|id| id.as_str().split('/').nth(1));
         Location::new(of_id.or(placement.zone.as_deref()).unwrap_or(ZONES[0]))
-    }
-
-    fn stop(&self, _grace: Duration) -> BoxFuture<'_, ()> {
-        Box::pin(self.client.close())
     }
 
     fn create<'a>(&'a self, request: &'a CreateRequest, call: &'a Call) -> BoxFuture<'a, Result<InstanceId, BackendError>> {

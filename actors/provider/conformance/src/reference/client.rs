@@ -4,19 +4,23 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::PoisonError;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use egress_protocol::Timestamp;
 use egress_protocol::provider::ErrorClass;
+use futures::future::BoxFuture;
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, Span};
 
 use super::Mutation;
 use super::cloud::{At, Cloud, Machine, Marks, Raw, State, Volume, ZONES};
-use egress_provider::{BackendError, Call};
+use super::zone::{Errand, Zone, ZoneMessage};
+use egress_provider::{BackendError, Call, Caller, Ground, Host, HostError};
 
 /// Of one call.
 const BUDGET: Duration = Duration::from_secs(20);
@@ -36,6 +40,18 @@ impl fmt::Display for CloudError {
 
 impl std::error::Error for CloudError {}
 
+impl CloudError {
+    pub(super) fn panicked() -> Self {
+        Self { code: "Panicked", text: "the client panicked".to_owned() }
+    }
+}
+
+impl From<HostError> for CloudError {
+    fn from(error: HostError) -> Self {
+        Self { code: "HostDied", text: error.to_string() }
+    }
+}
+
 /// The one classification (PC-57): what is not known is Transient.
 pub(super) fn classify(code: &str, mutation: Option<Mutation>) -> ErrorClass {
     match code {
@@ -47,21 +63,34 @@ pub(super) fn classify(code: &str, mutation: Option<Mutation>) -> ErrorClass {
         "Unreachable" if mutation == Some(Mutation::UnreachableIsGone) => ErrorClass::NotFound,
         "Unauthorised" if mutation == Some(Mutation::UnauthorisedIsGone) => ErrorClass::NotFound,
         "Fenced" if mutation == Some(Mutation::FencedIsPermanent) => ErrorClass::Permanent,
+        "HostDied" if mutation == Some(Mutation::HostDeathIsPermanent) => ErrorClass::Permanent,
         "Unauthorised" | "Unsupported" => ErrorClass::Permanent,
         _ => ErrorClass::Transient,
     }
 }
 
-pub(super) struct Client {
+/// What the calls need, shared with the zones' hosts.
+pub(super) struct Core {
     cloud: Cloud,
     pub(super) mutation: Option<Mutation>,
-    /// One link per zone; held while it is dialled, so that one dial serves all who wait.
-    links: HashMap<&'static str, tokio::sync::Mutex<Option<u64>>>,
-    closed: AtomicBool,
     /// Read by the constructor; used by a mutation only.
     cached: Option<String>,
     jammed: AtomicBool,
     poisoned: AtomicBool,
+}
+
+/// The calls, each over its zone's link.
+pub(super) struct Client {
+    core: Arc<Core>,
+    zones: HashMap<&'static str, Host<ZoneMessage>>,
+}
+
+impl Deref for Client {
+    type Target = Core;
+
+    fn deref(&self) -> &Core {
+        &self.core
+    }
 }
 
 macro_rules! seam_span {
@@ -76,7 +105,7 @@ macro_rules! seam_span {
 
 /// Notices that a call was dropped or panicked.
 struct Watch<'a> {
-    client: &'a Client,
+    client: &'a Core,
     done: bool,
 }
 
@@ -90,18 +119,10 @@ impl Drop for Watch<'_> {
     }
 }
 
-impl Client {
-    pub(super) fn new(cloud: Cloud, mutation: Option<Mutation>) -> Self {
+impl Core {
+    fn new(cloud: Cloud, mutation: Option<Mutation>) -> Self {
         let cached = cloud.file.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        Self {
-            cloud,
-            mutation,
-            links: ZONES.iter().map(|zone| (*zone, tokio::sync::Mutex::default())).collect(),
-            closed: AtomicBool::new(false),
-            cached,
-            jammed: AtomicBool::new(false),
-            poisoned: AtomicBool::new(false),
-        }
+        Self { cloud, mutation, cached, jammed: AtomicBool::new(false), poisoned: AtomicBool::new(false) }
     }
 
     pub(super) fn is(&self, mutation: Mutation) -> bool {
@@ -169,47 +190,70 @@ impl Client {
         work.instrument(span).await
     }
 
-    /// The zone's link, dialled if there is none.
-    async fn link(&self, zone: &'static str, asked: &Call) -> Result<u64, CloudError> {
-        let unknown = || CloudError { code: "Unsupported", text: format!("no zone {zone}") };
-        let slot = self.links.get(zone).ok_or_else(unknown)?;
-        let mut slot = tokio::select! {
-            biased;
-            slot = slot.lock() => slot,
-            () = asked.cancel.cancelled() => return Err(self.error(Raw::new("Cancelled"))),
-        };
-        if self.closed.load(Ordering::Relaxed) {
-            return Err(self.error(Raw::new("Closed")));
-        }
-        if let Some(link) = *slot {
-            return Ok(link);
-        }
+    /// A new link to a zone.
+    pub(super) async fn dial(&self, zone: &'static str, asked: &Call) -> Result<u64, CloudError> {
         let token = self.credential()?;
-        let link = self.measured(seam_span!(self, "reference.dial", zone), "dial", zone, None, asked, |state| state.dial(&token)).await?;
-        *slot = Some(link);
-        Ok(link)
+        self.measured(seam_span!(self, "reference.dial", zone), "dial", zone, None, asked, |state| state.dial(&token)).await
     }
 
-    async fn over_link<T>(
+    /// Nothing goes over that link any more.
+    pub(super) fn close(&self, link: u64) {
+        self.cloud.state().close(link);
+    }
+}
+
+impl Client {
+    pub(super) fn new(cloud: Cloud, mutation: Option<Mutation>, ground: &Ground) -> Self {
+        let core = Arc::new(Core::new(cloud, mutation));
+        let zones = ZONES.iter().map(|zone| (*zone, ground.start_host::<Zone>(zone, (Arc::clone(&core), *zone)))).collect();
+        Self { core, zones }
+    }
+
+    /// Over the zone's link, as a task of its host. What its caller drops ends there too.
+    async fn over_link<T: Send + 'static>(
         &self,
         span: Span,
         call: &'static str,
         zone: &'static str,
         asked: &Call,
-        effect: impl FnOnce(&mut State) -> Result<T, Raw>,
+        effect: impl FnOnce(&mut State) -> Result<T, Raw> + Send + 'static,
     ) -> Result<T, CloudError> {
-        let link = self.link(zone, asked).await?;
-        let result = self.measured(span, call, zone, Some(link), asked, effect).await;
-        if result.as_ref().is_err_and(|error| error.code == "LinkDown")
-            && let Some(slot) = self.links.get(zone)
-        {
-            // Marked dead: the next call dials again (PC-68).
-            let mut slot = slot.lock().await;
-            if *slot == Some(link) {
-                *slot = None;
-            }
+        let Some(host) = self.zones.get(zone) else { return Err(CloudError { code: "Unsupported", text: format!("no zone {zone}") }) };
+        let (mut answer, answered) = oneshot::channel::<Result<T, CloudError>>();
+        let (failed, failure) = oneshot::channel::<CloudError>();
+        let (core, caller) = (Arc::clone(&self.core), Caller::here(asked));
+        let call_of_it = asked.clone();
+        let work = move |link: u64| -> BoxFuture<'static, Option<u64>> {
+            Box::pin(async move {
+                let result = tokio::select! {
+                    biased;
+                    result = core.measured(span, call, zone, Some(link), &call_of_it, effect) => result,
+                    () = answer.closed() => return None,
+                };
+                // Marked dead: the next call dials again (PC-68).
+                let dead = result.as_ref().is_err_and(|error| error.code == "LinkDown").then_some(link);
+                let _ = answer.send(result);
+                dead
+            })
+        };
+        let fail = move |error| drop(failed.send(error));
+        host.tell(ZoneMessage::Run(Errand { caller, work: Box::new(work), fail: Box::new(fail) }))?;
+        let deaf = CancellationToken::new();
+        let cancel = if self.is(Mutation::IgnoresCancellation) { &deaf } else { &asked.cancel };
+        let gone = || self.host_died(zone);
+        tokio::select! {
+            biased;
+            Ok(error) = failure => Err(error),
+            result = answered => result.unwrap_or_else(|_| Err(gone())),
+            () = cancel.cancelled() => Err(self.error(Raw::new("Cancelled"))),
         }
-        result
+    }
+
+    fn host_died(&self, zone: &'static str) -> CloudError {
+        if self.is(Mutation::HostDeathFailsOthers) {
+            self.jammed.store(true, Ordering::Relaxed);
+        }
+        CloudError { code: "HostDied", text: format!("the host of {zone} went away before it answered") }
     }
 
     /// Dials from the constructor, as a mutation does.
@@ -222,18 +266,9 @@ impl Client {
         self.cloud.state().calls.len()
     }
 
-    pub(super) async fn close(&self) {
-        self.closed.store(true, Ordering::Relaxed);
-        for slot in self.links.values() {
-            if let Some(link) = slot.lock().await.take() {
-                self.cloud.state().close(link);
-            }
-        }
-    }
-
     pub(super) async fn find(&self, zone: &'static str, name: &str, asked: &Call) -> Result<Machine, CloudError> {
         let at = at(zone, name);
-        self.over_link(seam_span!(self, "reference.find", zone), "find", zone, asked, |state| state.find(&at)).await
+        self.over_link(seam_span!(self, "reference.find", zone), "find", zone, asked, move |state| state.find(&at)).await
     }
 
     pub(super) async fn agent_address(
@@ -244,7 +279,8 @@ impl Client {
     ) -> Result<Option<std::net::Ipv4Addr>, CloudError> {
         let at = at(zone, name);
         let span = seam_span!(self, "reference.agent_address", zone);
-        self.over_link(span, "agent_address", zone, asked, |state| Ok(state.find(&at)?).map(|m| (!m.hidden).then_some(m.address))).await
+        self.over_link(span, "agent_address", zone, asked, move |state| Ok(state.find(&at)?).map(|m| (!m.hidden).then_some(m.address)))
+            .await
     }
 
     pub(super) async fn lease_address(
@@ -256,18 +292,18 @@ impl Client {
         let at = at(zone, name);
         let span = seam_span!(self, "reference.lease_address", zone);
         // Leases are known a little later than the agent is.
-        self.over_link(span, "lease_address", zone, asked, |state| state.find(&at).map(|_| None)).await
+        self.over_link(span, "lease_address", zone, asked, move |state| state.find(&at).map(|_| None)).await
     }
 
     pub(super) async fn volume(&self, zone: &'static str, name: &str, asked: &Call) -> Result<Option<Volume>, CloudError> {
         let at = at(zone, name);
         let span = seam_span!(self, "reference.volume", zone);
-        self.over_link(span, "volume", zone, asked, |state| Ok(state.volumes.get(&at).cloned())).await
+        self.over_link(span, "volume", zone, asked, move |state| Ok(state.volumes.get(&at).cloned())).await
     }
 
     pub(super) async fn volumes(&self, zone: &'static str, asked: &Call) -> Result<Vec<(String, Volume)>, CloudError> {
         let span = seam_span!(self, "reference.volumes", zone);
-        let ours = |state: &mut State| {
+        let ours = move |state: &mut State| {
             let there = state.volumes.iter().filter(|((at, _), _)| at == zone);
             Ok(there.map(|((_, name), volume)| (name.clone(), volume.clone())).collect())
         };
@@ -277,7 +313,7 @@ impl Client {
     pub(super) async fn make_disk(&self, zone: &'static str, name: &str, volume: Volume, asked: &Call) -> Result<(), CloudError> {
         let at = at(zone, name);
         let span = seam_span!(self, "reference.make_disk", zone);
-        let made = |state: &mut State| {
+        let made = move |state: &mut State| {
             state.volumes.insert(at, volume);
             Ok(())
         };
@@ -300,7 +336,7 @@ impl Client {
         }
         let (at, size) = (at(zone, name), body.len() as u64);
         let span = seam_span!(self, "reference.upload_seed", zone);
-        let made = |state: &mut State| {
+        let made = move |state: &mut State| {
             state.volumes.insert(at, Volume { image: "seed".to_owned(), size, created_at: now });
             Ok(())
         };
@@ -311,7 +347,7 @@ impl Client {
     pub(super) async fn remove_volume(&self, zone: &'static str, name: &str, asked: &Call) -> Result<(), CloudError> {
         let at = at(zone, name);
         let span = seam_span!(self, "reference.remove_volume", zone);
-        let removed = |state: &mut State| {
+        let removed = move |state: &mut State| {
             state.volumes.remove(&at);
             Ok(())
         };
@@ -321,14 +357,14 @@ impl Client {
     pub(super) async fn make_machine(&self, zone: &'static str, name: &str, marks: Marks, asked: &Call) -> Result<(), CloudError> {
         let at = at(zone, name);
         let span = seam_span!(self, "reference.make_machine", zone);
-        self.over_link(span, "make_machine", zone, asked, |state| state.make_machine(at, marks)).await
+        self.over_link(span, "make_machine", zone, asked, move |state| state.make_machine(at, marks)).await
     }
 
     /// Used by a mutation only.
     pub(super) async fn set_marks(&self, zone: &'static str, name: &str, marks: Marks, asked: &Call) -> Result<(), CloudError> {
         let at = at(zone, name);
         let span = seam_span!(self, "reference.set_marks", zone);
-        let set = |state: &mut State| {
+        let set = move |state: &mut State| {
             let machine = state.machines.get_mut(&at).ok_or_else(|| Raw::new("NoSuchMachine"))?;
             machine.marks.insert(super::TYPE, marks);
             Ok(())
@@ -340,7 +376,7 @@ impl Client {
     pub(super) async fn delete_machine(&self, zone: &'static str, name: &str, at_once: bool, asked: &Call) -> Result<(), CloudError> {
         let at = at(zone, name);
         let span = seam_span!(self, "reference.delete_machine", zone);
-        let deleted = |state: &mut State| {
+        let deleted = move |state: &mut State| {
             if at_once {
                 state.machines.remove(&at);
             } else if let Some(machine) = state.machines.get_mut(&at) {
@@ -357,14 +393,14 @@ impl Client {
         after: Option<&str>,
         asked: &Call,
     ) -> Result<(Vec<(String, Machine)>, Option<String>), CloudError> {
-        let span = seam_span!(self, "reference.page", zone);
-        self.over_link(span, "page", zone, asked, |state| Ok(state.page(zone, after))).await
+        let (span, after) = (seam_span!(self, "reference.page", zone), after.map(str::to_owned));
+        self.over_link(span, "page", zone, asked, move |state| Ok(state.page(zone, after.as_deref()))).await
     }
 
     /// Over no link in use (PH-29).
     pub(super) async fn ping(&self, zone: &'static str, asked: &Call) -> Result<(), CloudError> {
         let token = self.credential()?;
-        let deaf = Call { cancel: CancellationToken::new(), ..asked.clone() };
+        let deaf = asked.clone().with_cancel(CancellationToken::new());
         let asked = if self.is(Mutation::StubbornCheck) { &deaf } else { asked };
         let span = seam_span!(self, "reference.ping", zone);
         let pinged = |state: &mut State| {

@@ -7,6 +7,7 @@ use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use egress_protocol::{InstanceName, Timestamp};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::{Fault, Intervention};
@@ -97,12 +98,15 @@ pub struct Cloud {
     state: Arc<Mutex<State>>,
     /// The credential file; `None`: it is not there.
     pub(super) file: Arc<Mutex<Option<String>>>,
+    /// Whether the base image of the machines can be had.
+    image: Arc<watch::Sender<bool>>,
 }
 
 impl Default for Cloud {
     fn default() -> Self {
         let state = State { token: TOKEN.to_owned(), ..State::default() };
-        Self { state: Arc::new(Mutex::new(state)), file: Arc::new(Mutex::new(Some(TOKEN.to_owned()))) }
+        let file = Arc::new(Mutex::new(Some(TOKEN.to_owned())));
+        Self { state: Arc::new(Mutex::new(state)), file, image: Arc::new(watch::Sender::new(true)) }
     }
 }
 
@@ -125,6 +129,20 @@ impl Cloud {
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The base image can be had, or not yet.
+    pub(super) fn set_image(&self, there: bool) {
+        self.image.send_replace(there);
+    }
+
+    pub(super) fn lacks_image(&self) -> bool {
+        !*self.image.borrow()
+    }
+
+    pub(super) async fn image_is_there(&self) {
+        // The sender lives as long as the cloud does.
+        let _ = self.image.subscribe().wait_for(|there| *there).await;
     }
 
     /// Names of all machines, by zone.

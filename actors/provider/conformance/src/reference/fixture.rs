@@ -17,7 +17,7 @@ use crate::{
     DeleteReturn, Entry, Fault, Fixture, GcMark, Hook, Intervention, IpSource, ListPartial, Logging, Mark, NotApplicable, NotFound, Object,
     PrimaryKey, Profiles, ProvisioningState, Quota, Readiness, SecondaryResources, Timeouts, Tls, World, cut_by_blocking,
 };
-use egress_provider::{Backend, Call};
+use egress_provider::{Backend, Call, Ground};
 
 /// The reference backend in one of its styles, whole or with a rule broken.
 #[derive(Debug, Clone, Copy)]
@@ -119,7 +119,7 @@ impl ReferenceWorld {
 }
 
 impl World for ReferenceWorld {
-    fn build(&self, entry: &Entry) -> Result<Arc<dyn Backend>, Failure> {
+    fn build(&self, entry: &Entry, ground: &Ground) -> Result<Arc<dyn Backend>, Failure> {
         let config = ReferenceConfig {
             entry: Arc::clone(&entry.name),
             installation: entry.installation.clone(),
@@ -127,7 +127,7 @@ impl World for ReferenceWorld {
             style: self.style,
             mutation: self.mutation,
         };
-        Ok(Arc::new(ReferenceBackend::new(self.cloud.clone(), config)))
+        Ok(Arc::new(ReferenceBackend::new(self.cloud.clone(), config, ground)))
     }
 
     fn placement(&self) -> (Placement, u16) {
@@ -340,5 +340,18 @@ impl World for ReferenceWorld {
 
     fn secrets(&self) -> Vec<String> {
         vec![TOKEN.to_owned(), PASSWORD.to_owned()]
+    }
+
+    fn host(&self) -> Hook<String> {
+        Ok(ZONES[0].to_owned())
+    }
+
+    fn elsewhere(&self) -> Hook<Placement> {
+        Ok(Placement { zone: Some(ZONES[1].to_owned()), ..Placement::default() })
+    }
+
+    fn hold_outside(&self, held: bool) -> Hook {
+        self.cloud.set_image(!held);
+        Ok(())
     }
 }

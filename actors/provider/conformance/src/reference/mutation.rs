@@ -153,6 +153,14 @@ mutations! {
     AdoptsIncomplete => "CT-38",
     /// Adopts any disk.
     AdoptsAnyDisk => "CT-38",
+    /// A host's death is Permanent.
+    HostDeathIsPermanent => "CT-39",
+    /// A host's death fails another zone's calls.
+    HostDeathFailsOthers => "CT-39",
+    /// A create that waits for the image keeps its slot.
+    KeepsSlotOutside => "CT-40",
+    /// A create that waits for the image runs out of time there.
+    ClockRunsOutside => "CT-40",
     /// Calls are made whoever leads.
     IgnoresFence => "SV-4",
     /// Leadership is asked for when an operation begins, and not again.

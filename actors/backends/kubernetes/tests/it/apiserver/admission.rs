@@ -35,7 +35,7 @@ async fn the_restricted_level_admits_the_pod_on_ports_3128_and_80_k8_5() {
         image_pull_secrets: vec!["regcred".to_owned()],
         ..config()
     };
-    let backend = backend(configured, &bed.kubeconfig());
+    let backend = backend(configured, &bed.kubeconfig()).await;
     for port in [3128, 80] {
         let mut asked = request(&hands.namespace, &format!("port-{port}"));
         asked.port = port;
@@ -86,8 +86,8 @@ async fn the_collector_removes_the_pod_of_a_proxy_that_is_gone_and_leaves_others
         (code == 201).then_some(answer)
     });
     let uid = proxy["metadata"]["uid"].as_str().unwrap();
-    let in_cluster = backend(KubernetesConfig { owned: true, ..config() }, &bed.kubeconfig());
-    let standalone = backend(config(), &bed.kubeconfig());
+    let in_cluster = backend(KubernetesConfig { owned: true, ..config() }, &bed.kubeconfig()).await;
+    let standalone = backend(config(), &bed.kubeconfig()).await;
     let (owned, alone) = (request(&hands.namespace, uid), request(&hands.namespace, "alone"));
     in_cluster.made(&owned).await.unwrap();
     standalone.made(&alone).await.unwrap();
@@ -117,7 +117,7 @@ async fn a_namesake_that_is_swapped_in_survives_k8_11() {
     let Some(bed) = Bed::find("a_namesake_that_is_swapped_in_survives_k8_11") else { return };
     let hands = bed.fresh_namespace(&json!({}));
     let relay = Relay::new(bed.admin.client.clone(), "https://api.example");
-    let backend = egress_backend_kubernetes::KubernetesBackend::new(config(), relay.client());
+    let backend = crate::support::kit::over(config(), relay.client()).await;
     let asked = request(&hands.namespace, "swapped");
     let (name, path) = (asked.name.to_string(), format!("/api/v1/namespaces/{}/pods", hands.namespace));
     backend.made(&asked).await.unwrap();
@@ -140,7 +140,7 @@ async fn a_namesake_that_is_swapped_in_survives_k8_11() {
 #[tokio::test]
 async fn a_new_namespace_takes_pods_a_moment_later_k8_13() {
     let Some(bed) = Bed::find("a_new_namespace_takes_pods_a_moment_later_k8_13") else { return };
-    let backend = backend(config(), &bed.kubeconfig());
+    let backend = backend(config(), &bed.kubeconfig()).await;
     let namespace = format!("it-new-{}", std::process::id());
     let asked = request(&namespace, "early");
     let error = backend.made(&asked).await.unwrap_err();

@@ -30,7 +30,7 @@ async fn life(config: KubernetesConfig, kubeconfig: &Path, hands: &Hands, kubele
         println!("{what}: {:?}", at.elapsed());
         at = Instant::now();
     };
-    let backend = backend(config, kubeconfig);
+    let backend = backend(config, kubeconfig).await;
     assert!(heard.take().told().is_empty(), "the constructor makes no call");
     step("construct");
     let id = backend.made(&asked).instrument(operation()).await.unwrap();

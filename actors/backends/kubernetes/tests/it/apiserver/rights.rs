@@ -46,7 +46,7 @@ async fn the_rule_suffices_for_a_whole_life_and_nothing_more_is_asked_for_k8_16(
     for (account, only) in [("everywhere", None), ("restricted", Some(&hands))] {
         let granted = grant(&bed, &hands, account, &VERBS, only);
         let (_dir, path) = bed.kubeconfig_of(Some(&bed.token(&hands.namespace, account)));
-        let backend = backend(KubernetesConfig { namespace: only.map(|only| only.namespace.clone()), ..config() }, &path);
+        let backend = backend(KubernetesConfig { namespace: only.map(|only| only.namespace.clone()), ..config() }, &path).await;
         let asked = request(&hands.namespace, account);
         backend.made(&asked).await.unwrap();
         backend.made(&asked).await.unwrap();
@@ -62,7 +62,7 @@ async fn the_rule_suffices_for_a_whole_life_and_nothing_more_is_asked_for_k8_16(
             // OP-25: the rest of the cluster is none of its business, and this is what going there would come to.
             let error = backend.made(&request(&other.namespace, "elsewhere")).await.unwrap_err();
             assert_eq!((error.class, error.environment), (ErrorClass::Permanent, true), "{}", error.message);
-            assert_eq!(self::backend(config(), &path).all().await.unwrap_err().class, ErrorClass::Permanent);
+            assert_eq!(self::backend(config(), &path).await.all().await.unwrap_err().class, ErrorClass::Permanent);
             assert_eq!(forbidden(&bed, &user).len(), 2, "the log does see what is forbidden");
         }
         granted.iter().for_each(|path| drop(bed.admin.delete(path, None)));
@@ -77,13 +77,13 @@ async fn a_missing_right_is_named_k8_16() {
     let Some(bed) = Bed::find("a_missing_right_is_named_k8_16") else { return };
     let hands = bed.fresh_namespace(&json!({}));
     let asked = request(&hands.namespace, "rightless");
-    backend(config(), &bed.kubeconfig()).made(&asked).await.unwrap();
+    backend(config(), &bed.kubeconfig()).await.made(&asked).await.unwrap();
     for lacking in VERBS {
         let account = format!("no-{lacking}");
         let verbs: Vec<_> = VERBS.into_iter().filter(|verb| *verb != lacking).collect();
         let granted = grant(&bed, &hands, &account, &verbs, None);
         let (_dir, path) = bed.kubeconfig_of(Some(&bed.token(&hands.namespace, &account)));
-        let backend = backend(config(), &path);
+        let backend = backend(config(), &path).await;
         let error = match lacking {
             "create" => backend.made(&request(&hands.namespace, "another")).await.unwrap_err(),
             "get" => backend.read(&key(&asked)).await.unwrap_err(),
@@ -98,7 +98,7 @@ async fn a_missing_right_is_named_k8_16() {
         granted.iter().for_each(|path| drop(bed.admin.delete(path, None)));
     }
     let (_dir, path) = bed.kubeconfig_of(Some("no-token-of-this-server"));
-    let stranger = backend(config(), &path);
+    let stranger = backend(config(), &path).await;
     let error = stranger.made(&asked).await.unwrap_err();
     assert_eq!((error.class, error.environment), (ErrorClass::Permanent, true), "{}", error.message);
     assert_eq!(stranger.checked().await.reason, "Unauthorized");
@@ -114,7 +114,7 @@ async fn a_list_spans_namespaces_and_pages_and_leaves_others_out_k8_12() {
     let ours = InstallationId::new(format!("it-list-{}", std::process::id()));
     let mut configured = KubernetesConfig { installation: ours.clone(), ..config() };
     configured.budgets.page_size = 3;
-    let backend = backend(configured.clone(), &bed.kubeconfig());
+    let backend = backend(configured.clone(), &bed.kubeconfig()).await;
     let mut made = Vec::new();
     for n in 0..7 {
         let mut asked = request(&all[n % 3].namespace, &format!("list-{n}"));
@@ -131,7 +131,7 @@ async fn a_list_spans_namespaces_and_pages_and_leaves_others_out_k8_12() {
     assert_eq!(ids, made);
     assert!(listed.instances.iter().all(|instance| instance.installation == ours && instance.created_at.is_some()));
     assert!(listed.left_out.is_empty());
-    let restricted = self::backend(KubernetesConfig { namespace: Some(all[0].namespace.clone()), ..configured }, &bed.kubeconfig());
+    let restricted = self::backend(KubernetesConfig { namespace: Some(all[0].namespace.clone()), ..configured }, &bed.kubeconfig()).await;
     assert_eq!(restricted.all().await.unwrap().instances.len(), 3, "0, 3, 6");
     all.iter().for_each(Hands::drop_namespace);
 }

@@ -24,7 +24,7 @@ type Row = (&'static str, &'static [&'static str], Value, InstanceState, Option<
 async fn every_row_of_the_state_table_k8_10() {
     let Some(bed) = Bed::find("every_row_of_the_state_table_k8_10") else { return };
     let hands = bed.fresh_namespace(&json!({}));
-    let backend = backend(config(), &bed.kubeconfig());
+    let backend = backend(config(), &bed.kubeconfig()).await;
     let asked = request(&hands.namespace, "states");
     let name = asked.name.as_str();
     backend.made(&asked).await.unwrap();
@@ -129,7 +129,7 @@ async fn every_row_of_the_state_table_k8_10() {
 async fn an_ended_pod_is_terminated_with_what_ended_it_k8_10() {
     let Some(bed) = Bed::find("an_ended_pod_is_terminated_with_what_ended_it_k8_10") else { return };
     let hands = bed.fresh_namespace(&json!({}));
-    let backend = backend(config(), &bed.kubeconfig());
+    let backend = backend(config(), &bed.kubeconfig()).await;
     let ended = |code: i32, reason: &str| container(0, &json!({"terminated": {"exitCode": code, "reason": reason}}), &json!({}));
     for (n, (status, detail)) in [
         (json!({"phase": "Succeeded", "containerStatuses": ended(0, "Completed")}), "Completed, exit 0"),

@@ -12,7 +12,7 @@ use egress_conformance::{
 use egress_protocol::provider::{CreateRequest, InstanceState};
 use egress_protocol::resource::Placement;
 use egress_protocol::{InstallationId, InstanceId, InstanceName, Uid};
-use egress_provider::{Backend, Call};
+use egress_provider::{Backend, Call, Ground};
 use egress_supervision::Failure;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
@@ -114,14 +114,14 @@ fn instance(name: &str) -> InstanceName {
 }
 
 impl World for KubernetesWorld {
-    fn build(&self, entry: &Entry) -> Result<Arc<dyn Backend>, Failure> {
+    fn build(&self, entry: &Entry, ground: &Ground) -> Result<Arc<dyn Backend>, Failure> {
         let config = KubernetesConfig {
             budgets: Budgets { page_size: PAGE, ..Budgets::default() },
             // The Proxies of the suite are no objects: a real collector would delete their Pods at once.
             owned: false,
             ..KubernetesConfig::new(Arc::clone(&entry.name), entry.installation.clone())
         };
-        Ok(Arc::new(KubernetesBackend::new(config, self.relay.client())))
+        Ok(Arc::new(KubernetesBackend::new(config, self.relay.client(), ground)))
     }
 
     fn placement(&self) -> (Placement, u16) {
@@ -288,5 +288,17 @@ impl World for KubernetesWorld {
 
     fn secrets(&self) -> Vec<String> {
         vec![TOKEN.to_owned()]
+    }
+
+    fn host(&self) -> Hook<String> {
+        Ok("api".to_owned())
+    }
+
+    fn elsewhere(&self) -> Hook<Placement> {
+        not("one API server is all there is")
+    }
+
+    fn hold_outside(&self, _held: bool) -> Hook {
+        not("nothing is waited for outside")
     }
 }

@@ -6,11 +6,10 @@ use std::sync::Arc;
 use egress_backend_kubernetes::{KubernetesBackend, KubernetesConfig};
 use egress_kube::{Access, ApiClient};
 use egress_protocol::leadership::Fence;
-use egress_protocol::provider::{CreateRequest, DeleteOutcome, Instance, InstanceKey, ListResult, Op, Progress, TargetVerdict};
+use egress_protocol::provider::{CreateRequest, DeleteOutcome, Instance, InstanceKey, ListResult, Op, TargetVerdict};
 use egress_protocol::resource::Placement;
-use egress_protocol::{InstallationId, InstanceId, InstanceName, Secret, Uid};
+use egress_protocol::{Clock, InstallationId, InstanceId, InstanceName, Secret, Uid};
 use egress_provider::{Backend, BackendError, Call};
-use tokio_util::sync::CancellationToken;
 
 /// In every cloud-init.
 pub const CLOUD_INIT: &str = "SENTINEL-cloud-init-0d3c";
@@ -27,8 +26,16 @@ pub fn access(kubeconfig: &Path) -> Access {
     Access { kubeconfig: Some(kubeconfig.to_owned()) }
 }
 
-pub fn backend(config: KubernetesConfig, kubeconfig: &Path) -> KubernetesBackend {
-    KubernetesBackend::new(config, ApiClient::new(access(kubeconfig)))
+/// A backend on a ground of its own, which lasts as long as the test's runtime.
+pub async fn backend(config: KubernetesConfig, kubeconfig: &Path) -> Arc<KubernetesBackend> {
+    over(config, ApiClient::new(access(kubeconfig))).await
+}
+
+pub async fn over(config: KubernetesConfig, client: ApiClient) -> Arc<KubernetesBackend> {
+    let build = move |ground: &_| Ok(Arc::new(KubernetesBackend::new(config.clone(), client.clone(), ground)));
+    let (backend, _, root) = egress_conformance::lend("pods", Clock::system(), Fence::open(), build).await.unwrap();
+    std::mem::forget(root);
+    backend
 }
 
 pub fn request(namespace: &str, uid: &str) -> CreateRequest {
@@ -56,12 +63,7 @@ pub fn key(request: &CreateRequest) -> InstanceKey {
 }
 
 pub fn call() -> Call {
-    Call {
-        cancel: CancellationToken::new(),
-        deadline: tokio::time::Instant::now() + Op::Get.deadline(),
-        progress: Progress::default(),
-        fence: Fence::open(),
-    }
+    Call::until(tokio::time::Instant::now() + Op::Get.deadline())
 }
 
 /// The contract with a call of its own each time.

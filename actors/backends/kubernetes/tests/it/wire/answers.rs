@@ -29,7 +29,7 @@ async fn each<F: Future<Output = Call>>(backend: &KubernetesBackend, made: impl 
 #[tokio::test]
 async fn what_is_no_api_status_is_transient() {
     let double = Double::start();
-    let backend = backend(config(), &double.kubeconfig());
+    let backend = backend(config(), &double.kubeconfig()).await;
     let raw = |code, body: &str| Reply::Raw(code, vec![("content-type", "text/html".to_owned())], body.to_owned());
     for reply in [
         raw(404, "<html>404 page not found</html>"),
@@ -63,7 +63,7 @@ async fn what_is_no_api_status_is_transient() {
 #[tokio::test]
 async fn a_retry_after_is_honoured_up_to_ten_seconds() {
     let double = Double::start();
-    let backend = backend(config(), &double.kubeconfig());
+    let backend = backend(config(), &double.kubeconfig()).await;
     let status = json!({"kind": "Status", "status": "Failure", "reason": "TooManyRequests", "message": "slow down", "code": 429});
     for (header, expected) in
         [(Some("3"), Some(3)), (Some("60"), Some(10)), (Some("0"), Some(1)), (Some("Wed, 21 Oct 2026 07:28:00 GMT"), None), (None, None)]
@@ -87,7 +87,7 @@ async fn nobody_there_and_nobody_answering_are_transient() {
     let double = Double::start();
     let _ = double.kubeconfig();
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let nobody = backend(config(), &kubeconfig(dir.path(), &format!("http://127.0.0.1:{port}"), &double.token_file()));
+    let nobody = backend(config(), &kubeconfig(dir.path(), &format!("http://127.0.0.1:{port}"), &double.token_file())).await;
     for error in each(&nobody, || async { call() }).await {
         assert_eq!(error.class, ErrorClass::Transient);
         assert!(error.message.to_lowercase().contains("refused"), "{}", error.message);
@@ -97,7 +97,7 @@ async fn nobody_there_and_nobody_answering_are_transient() {
     let short = Duration::from_millis(150);
     let mut patient = config();
     patient.budgets = Budgets { request: short, list_page: short, version: short, ..Budgets::default() };
-    let silent = backend(patient, &double.kubeconfig());
+    let silent = backend(patient, &double.kubeconfig()).await;
     let started = Instant::now();
     for error in each(&silent, || async { call() }).await {
         assert_eq!(error.class, ErrorClass::Transient);
@@ -111,7 +111,7 @@ async fn nobody_there_and_nobody_answering_are_transient() {
 #[tokio::test]
 async fn a_cancelled_or_overdue_call_answers_at_once() {
     let double = Double::start();
-    let backend = backend(config(), &double.kubeconfig());
+    let backend = backend(config(), &double.kubeconfig()).await;
     double.always(Reply::Hang);
     let cancelled = || async {
         let call = call();
@@ -122,7 +122,7 @@ async fn a_cancelled_or_overdue_call_answers_at_once() {
         });
         call
     };
-    let overdue = || async { Call { deadline: Instant::now() + Duration::from_millis(100), ..call() } };
+    let overdue = || async { Call::until(Instant::now() + Duration::from_millis(100)) };
     let started = Instant::now();
     for error in each(&backend, cancelled).await {
         assert_eq!(error.class, ErrorClass::Transient);
@@ -147,8 +147,8 @@ async fn a_cancelled_or_overdue_call_answers_at_once() {
 #[tokio::test]
 async fn a_closed_fence_sends_nothing_sv_4() {
     let double = Double::start();
-    let backend = backend(config(), &double.kubeconfig());
-    for error in each(&backend, || async { Call { fence: Fence::closed(), ..call() } }).await {
+    let backend = backend(config(), &double.kubeconfig()).await;
+    for error in each(&backend, || async { call().with_fence(Fence::closed()) }).await {
         assert_eq!(error.class, ErrorClass::Transient);
         assert!(error.message.contains("leadership"), "{}", error.message);
     }
@@ -163,7 +163,7 @@ async fn a_closed_fence_sends_nothing_sv_4() {
         closing.close();
         None
     });
-    let error = backend.delete(&key(&asked), &Call { fence, ..call() }).await.unwrap_err();
+    let error = backend.delete(&key(&asked), &call().with_fence(fence)).await.unwrap_err();
     assert_eq!(error.class, ErrorClass::Transient);
     assert_eq!(double.lines().len(), 1, "{:?}", double.lines());
     assert!(double.pods(|pods| pods.get("team-a", asked.name.as_str()).is_some()));
@@ -177,10 +177,10 @@ async fn a_fence_that_closes_while_a_connection_is_made_stops_the_request_sv_4()
     std::fs::write(&token, "t").unwrap();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let server = format!("https://{}", listener.local_addr().unwrap());
-    let backend = backend(config(), &kubeconfig(dir.path(), &server, &token));
+    let backend = backend(config(), &kubeconfig(dir.path(), &server, &token)).await;
     let fence = Fence::closed();
     fence.extend(Instant::now() + Duration::from_millis(300));
-    let (asked, call) = (request("team-a", "u-1"), Call { fence, ..call() });
+    let (asked, call) = (request("team-a", "u-1"), call().with_fence(fence));
     let started = Instant::now();
     let (error, greeting) = tokio::join!(
         async {
@@ -211,7 +211,7 @@ async fn a_call_that_got_no_answer_leaves_no_half_open_connection_behind_o11() {
     let double = Double::start();
     let mut impatient = config();
     impatient.budgets.request = Duration::from_millis(150);
-    let backend = backend(impatient, &double.kubeconfig());
+    let backend = backend(impatient, &double.kubeconfig()).await;
     let asked = request("team-a", "u-1");
     backend.made(&asked).await.unwrap();
     // Several at once make several connections, which then lie idle.

@@ -9,7 +9,7 @@ use crate::wire::later;
 #[tokio::test]
 async fn a_refused_token_is_read_again_once() {
     let double = Double::start();
-    let backend = backend(config(), &double.kubeconfig());
+    let backend = backend(config(), &double.kubeconfig()).await;
     let asked = request("team-a", "u-1");
     backend.made(&asked).await.unwrap();
     // Rotated: the file has the new one.
@@ -28,7 +28,7 @@ async fn a_refused_token_is_read_again_once() {
 #[tokio::test]
 async fn a_token_that_stays_refused_is_permanent_and_the_environments_fault() {
     let double = Double::start();
-    let backend = backend(config(), &double.kubeconfig());
+    let backend = backend(config(), &double.kubeconfig()).await;
     let asked = request("team-a", "u-1");
     backend.made(&asked).await.unwrap();
     double.accept_token("another");

@@ -17,7 +17,7 @@ async fn the_constructor_sends_nothing_and_a_missing_kubeconfig_may_still_land_k
     let path = double.kubeconfig();
     let moved = path.with_extension("moved");
     std::fs::rename(&path, &moved).unwrap();
-    let backend = backend(config(), &path);
+    let backend = backend(config(), &path).await;
     let error = backend.made(&request("team-a", "u-1")).await.unwrap_err();
     assert_eq!(error.class, ErrorClass::Transient, "{}", error.message);
     assert!(error.message.contains("kubeconfig"), "{}", error.message);
@@ -32,7 +32,7 @@ async fn the_constructor_sends_nothing_and_a_missing_kubeconfig_may_still_land_k
 #[tokio::test]
 async fn a_life_is_these_requests() {
     let double = Double::start();
-    let backend = backend(KubernetesConfig { owned: true, ..config() }, &double.kubeconfig());
+    let backend = backend(KubernetesConfig { owned: true, ..config() }, &double.kubeconfig()).await;
     let request = request("team-a", "u-1");
     let id = backend.made(&request).await.unwrap();
     assert_eq!(id.as_str(), format!("team-a/{}", request.name));
@@ -66,7 +66,7 @@ async fn a_life_is_these_requests() {
 #[tokio::test]
 async fn a_taken_name_is_ours_or_dying_or_foreign_or_gone_k8_9() {
     let double = Double::start();
-    let backend = backend(config(), &double.kubeconfig());
+    let backend = backend(config(), &double.kubeconfig()).await;
     let request = request("team-a", "u-1");
     let id = backend.made(&request).await.unwrap();
     double.forget();
@@ -110,7 +110,7 @@ async fn a_taken_name_is_ours_or_dying_or_foreign_or_gone_k8_9() {
 async fn placement_and_cloud_init_never_reach_a_pod_k8_2_k8_3() {
     let (heard, _guard) = Heard::listen();
     let double = Double::start();
-    let ignoring = backend(config(), &double.kubeconfig());
+    let ignoring = backend(config(), &double.kubeconfig()).await;
     let mut asked = request("team-a", "u-1");
     let word = || Some("SENTINEL-placement".to_owned());
     asked.placement = Placement { region: word(), zone: word(), machine_type: word(), image: word() };
@@ -127,7 +127,7 @@ async fn placement_and_cloud_init_never_reach_a_pod_k8_2_k8_3() {
     ignoring.made(&plain).await.unwrap();
     assert!(heard.take().warnings().is_empty());
     double.forget();
-    let rejecting = backend(KubernetesConfig { cloud_init: CloudInit::Reject, ..config() }, &double.kubeconfig());
+    let rejecting = backend(KubernetesConfig { cloud_init: CloudInit::Reject, ..config() }, &double.kubeconfig()).await;
     let error = rejecting.made(&request("team-a", "u-3")).await.unwrap_err();
     assert_eq!((error.class, error.environment), (ErrorClass::Permanent, false));
     assert!(error.message.contains("cloudInit") && !error.message.contains("SENTINEL"), "{}", error.message);
@@ -140,7 +140,7 @@ async fn placement_and_cloud_init_never_reach_a_pod_k8_2_k8_3() {
 async fn a_namesake_is_never_hit_k8_11() {
     for (theirs, outcome) in [(true, DeleteOutcome::Gone), (false, DeleteOutcome::InProgress)] {
         let double = Double::start();
-        let backend = backend(config(), &double.kubeconfig());
+        let backend = backend(config(), &double.kubeconfig()).await;
         let request = request("team-a", "u-1");
         backend.made(&request).await.unwrap();
         double.forget();
@@ -168,7 +168,7 @@ async fn a_namesake_is_never_hit_k8_11() {
     }
     // Swapped again and again: once more is enough for one call.
     let double = Double::start();
-    let backend = backend(config(), &double.kubeconfig());
+    let backend = backend(config(), &double.kubeconfig()).await;
     let request = request("team-a", "u-1");
     backend.made(&request).await.unwrap();
     double.forget();
@@ -181,7 +181,7 @@ async fn a_namesake_is_never_hit_k8_11() {
 #[tokio::test]
 async fn a_delete_without_an_id_looks_by_name_and_one_without_a_uid_touches_nothing() {
     let double = Double::start();
-    let backend = backend(config(), &double.kubeconfig());
+    let backend = backend(config(), &double.kubeconfig()).await;
     let request = request("team-a", "u-1");
     backend.made(&request).await.unwrap();
     double.forget();
@@ -211,7 +211,7 @@ async fn a_list_drains_its_pages_and_begins_again_once_k8_12() {
     let double = Double::start();
     let mut paged = config();
     paged.budgets.page_size = 2;
-    let backend = backend(paged.clone(), &double.kubeconfig());
+    let backend = backend(paged.clone(), &double.kubeconfig()).await;
     for n in 0..5 {
         backend.made(&request(["team-a", "team-b"][n % 2], &format!("u-{n}"))).await.unwrap();
     }
@@ -249,7 +249,7 @@ async fn a_list_drains_its_pages_and_begins_again_once_k8_12() {
     // OP-25.
     double.calm();
     double.forget();
-    let restricted = self::backend(KubernetesConfig { namespace: Some("team-b".into()), ..paged }, &double.kubeconfig());
+    let restricted = self::backend(KubernetesConfig { namespace: Some("team-b".into()), ..paged }, &double.kubeconfig()).await;
     assert_eq!(restricted.all().await.unwrap().instances.len(), 2);
     assert_eq!(double.lines(), ["GET /api/v1/namespaces/team-b/pods"]);
 }
@@ -258,7 +258,7 @@ async fn a_list_drains_its_pages_and_begins_again_once_k8_12() {
 #[tokio::test]
 async fn a_check_lists_one_pod_and_knows_the_version_k8_15() {
     let double = Double::start();
-    let backend = backend(config(), &double.kubeconfig());
+    let backend = backend(config(), &double.kubeconfig()).await;
     let verdict = backend.checked().await;
     assert_eq!((verdict.name.as_str(), verdict.ready, verdict.reason, verdict.message.as_str()), ("apiserver", true, "Reachable", ""));
     assert!(verdict.address.starts_with("http://127.0.0.1:"), "{}", verdict.address);
@@ -267,7 +267,7 @@ async fn a_check_lists_one_pod_and_knows_the_version_k8_15() {
     let query = &double.seen()[0].query;
     assert_eq!((query["limit"].as_str(), query["labelSelector"].as_str()), ("1", "proxy-operator-managed=true"));
     double.forget();
-    let restricted = self::backend(KubernetesConfig { namespace: Some("team-b".into()), ..config() }, &double.kubeconfig());
+    let restricted = self::backend(KubernetesConfig { namespace: Some("team-b".into()), ..config() }, &double.kubeconfig()).await;
     assert!(restricted.checked().await.ready);
     assert_eq!(double.lines()[0], "GET /api/v1/namespaces/team-b/pods");
     // The version is for show.

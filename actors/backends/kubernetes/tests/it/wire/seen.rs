@@ -13,7 +13,7 @@ use crate::support::kit::{CLOUD_INIT, Calls, backend, config, key, request};
 async fn every_request_is_one_span_below_its_operation_and_one_line() {
     let (heard, _guard) = Heard::listen();
     let double = Double::start();
-    let backend = backend(config(), &double.kubeconfig());
+    let backend = backend(config(), &double.kubeconfig()).await;
     let asked = request("team-a", "u-1");
     let name = asked.name.as_str();
     let mut all = Vec::new();
@@ -67,7 +67,7 @@ async fn every_request_is_one_span_below_its_operation_and_one_line() {
 async fn what_nobody_asked_for_begins_no_trace() {
     let (heard, _guard) = Heard::listen();
     let double = Double::start();
-    let backend = backend(config(), &double.kubeconfig());
+    let backend = backend(config(), &double.kubeconfig()).await;
     backend.all().await.unwrap();
     let said = heard.take();
     assert!(said.calls().is_empty(), "{:?}", said.spans);
@@ -79,7 +79,7 @@ async fn what_nobody_asked_for_begins_no_trace() {
 async fn a_failed_call_says_why_in_its_line() {
     let (heard, _guard) = Heard::listen();
     let double = Double::start();
-    let backend = backend(config(), &double.kubeconfig());
+    let backend = backend(config(), &double.kubeconfig()).await;
     double.always(Reply::status(500, "InternalError", "etcdserver: leader changed", json!({})));
     let operation = || tracing::info_span!("provider.get");
     backend.read(&key(&request("team-a", "u-1"))).instrument(operation()).await.unwrap_err();
@@ -103,7 +103,7 @@ async fn a_failed_call_says_why_in_its_line() {
 async fn a_pod_is_shown_at_trace_without_the_values_of_its_environment() {
     let (heard, _guard) = Heard::listen();
     let double = Double::start();
-    let backend = backend(config(), &double.kubeconfig());
+    let backend = backend(config(), &double.kubeconfig()).await;
     let asked = request("team-a", "u-1");
     backend.made(&asked).await.unwrap();
     double.pods(|pods| {

@@ -7,12 +7,11 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use egress_protocol::provider::{CallContext, CreateRequest, DeleteOutcome, Instance, InstanceKey, ListResult, Op};
+use egress_protocol::provider::{CreateRequest, DeleteOutcome, Instance, InstanceKey, ListResult, Op};
 use egress_protocol::resource::Placement;
 use egress_protocol::{Clock, InstallationId, InstanceId, InstanceName, Secret, Timestamp, Uid};
 use egress_provider::{Backend, BackendError, Call};
 use ipnet::Ipv4Net;
-use tokio_util::sync::CancellationToken;
 
 use crate::config::{LocalConfig, Outside};
 use crate::{LocalBackend, LocalEvent};
@@ -49,7 +48,7 @@ impl Bed {
         let mut outside = Outside::system(Clock::starting_at(Timestamp::from_millis(1_767_323_045_678)));
         let events = Arc::clone(&self.events);
         outside.observer = Some(Arc::new(move |event| events.lock().unwrap().push(event.clone())));
-        LocalBackend::new(self.config.clone(), outside)
+        LocalBackend::new(self.config.clone(), outside, egress_conformance::TaskSet::new())
     }
 
     /// A backend after a restart.
@@ -117,13 +116,7 @@ pub(super) fn key(uid: &str) -> InstanceKey {
 }
 
 pub(super) fn call() -> Call {
-    let context = CallContext::new(Op::Get, CancellationToken::new());
-    Call {
-        cancel: context.cancel,
-        deadline: tokio::time::Instant::now() + context.deadline,
-        progress: context.progress,
-        fence: egress_protocol::leadership::Fence::open(),
-    }
+    Call::until(tokio::time::Instant::now() + Op::Get.deadline())
 }
 
 /// The contract without the ceremony.

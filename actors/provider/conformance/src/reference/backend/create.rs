@@ -115,7 +115,7 @@ impl ReferenceBackend {
 
     /// PC-23: under a budget of its own, whatever happened to the call, but not when leadership was lost.
     async fn clear_up(&self, plan: &Plan, name: &str, installation: &InstallationId, call: &Call) {
-        let mut own = Call { cancel: CancellationToken::new(), ..call.clone() };
+        let mut own = call.clone().with_cancel(CancellationToken::new());
         if self.is(Mutation::ClearsUpFenced) {
             own.fence = Fence::open();
         }
@@ -156,6 +156,7 @@ impl ReferenceBackend {
         if let Some(machine) = found {
             self.adopt(&plan, &name, &machine, request, call).await?;
         } else {
+            self.artefact.needed(call, self.config.mutation).await?;
             let made = self.make(&plan, &name, request, call).await;
             if made.is_err() && !self.is(Mutation::KeepsWhatItMade) {
                 self.clear_up(&plan, &name, &request.installation, call).await;
