@@ -270,6 +270,7 @@ fn book_settings(settings: &CommonSettings) -> BookSettings {
         default_ttl: settings.leases.default_ttl,
         max_ttl: settings.leases.max_ttl,
         drain_timeout: settings.leases.drain_timeout,
+        grace: settings.leases.grace,
         ..BookSettings::default()
     }
 }
@@ -282,6 +283,7 @@ fn machine_settings(settings: &CommonSettings) -> egress_proxy::Settings {
         quota_retry: settings.polls.quota_retry,
         backoff_max: settings.polls.backoff_max,
         max_unavailable: settings.max_unavailable,
+        drain_timeout: settings.leases.drain_timeout,
         ..egress_proxy::Settings::default()
     }
 }

@@ -59,6 +59,7 @@ impl Shape {
             unready: None,
             check_url_suspect: false,
             draining: false,
+            drain_by: None,
             host: Some("192.0.2.7".into()),
             ip: Some("192.0.2.7".into()),
             egress_ip: None,

@@ -76,6 +76,9 @@ pub struct ProxyAvailability {
     /// New grants are stopped whatever the health: being deleted or replaced, suspended. (`maxLeases: 0`, cordons and
     /// withheld credentials the book sees by itself.)
     pub draining: bool,
+    /// Leases of it are waited for before its instance goes, until then at the latest; those that still run are revoked
+    /// then (LS-16). Answered by `Drained` when none runs.
+    pub drain_by: Option<Timestamp>,
     /// What `url` names: a name stays a name. `None` until known.
     pub host: Option<Arc<str>>,
     /// The address, if known.

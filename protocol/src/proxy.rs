@@ -6,6 +6,7 @@ use crate::ids::ObjectKey;
 use crate::judge::Suspicion;
 use crate::message::{Message, Reply};
 use crate::prober::ProbeReport;
+use crate::time::Timestamp;
 
 /// What others tell a proxy's actor. (Its object comes from the directory, inside the same crate.)
 #[derive(Debug)]
@@ -21,6 +22,12 @@ pub enum ProxyMessage {
     /// Reports of failing leases ask for evidence now (LS-7): probe at once and repeat a failed one every second
     /// until the failure threshold decides.
     ProbeNow,
+    /// From the lease broker: no lease runs any more of the proxy that was published with this time (LS-16). May be
+    /// repeated.
+    Drained {
+        /// `drain_by` of what was published.
+        by: Timestamp,
+    },
     /// The judge suspects, or no longer suspects, the check URL this proxy uses (HE-9).
     CheckUrl {
         /// Since when, or that it is over.
@@ -47,6 +54,7 @@ impl Message for ProxyMessage {
             Self::Wake => "Wake",
             Self::Probed { .. } => "Probed",
             Self::ProbeNow => "ProbeNow",
+            Self::Drained { .. } => "Drained",
             Self::CheckUrl { .. } => "CheckUrl",
             Self::EgressShared { .. } => "EgressShared",
             Self::Explain { .. } => "Explain",

@@ -152,6 +152,7 @@ pub enum EventReason {
     EgressShared,
     Cordoned,
     Uncordoned,
+    Draining,
 }
 
 impl EventReason {
@@ -171,6 +172,7 @@ impl EventReason {
             Self::EgressShared => "EgressShared",
             Self::Cordoned => "Cordoned",
             Self::Uncordoned => "Uncordoned",
+            Self::Draining => "Draining",
         }
     }
 }

@@ -261,7 +261,7 @@ async fn a_drained_or_cordoned_proxy_is_probed_and_never_leased_ls_16() {
     let held = pool.grant(json!({"target": "shop.example"})).await;
     let item = pool.api().post(cordon, &json!({"target": "Shop.Example", "reason": "looks odd"})).await;
     assert_eq!(item.status, 200, "{}", item.text());
-    assert_eq!(item.json()["cordons"], json!([{"target": "shop.example", "reason": "looks odd"}]));
+    assert_eq!(item.json()["cordons"], json!([{"target": "shop.example", "reason": "looks odd", "by": "default"}]));
     assert_eq!(pool.refusal(json!({"target": "shop.example"})).await["drained"], 2);
     assert_eq!(pool.grant(json!({"target": "other.example"})).await["proxy"]["name"], "px");
     let lease = pool.lease(&id(&held)).await;
@@ -272,9 +272,10 @@ async fn a_drained_or_cordoned_proxy_is_probed_and_never_leased_ls_16() {
     let now: jiff::Timestamp = lease["grantedAt"].as_str().unwrap().parse().unwrap();
     let until = format!("{:.3}", now + Duration::from_secs(3));
     let item = pool.api().post(cordon, &json!({"reason": "a while", "until": until})).await.json();
-    assert_eq!(item["cordons"], json!([{"until": until, "reason": "a while"}]));
+    assert_eq!(item["cordons"], json!([{"until": until, "reason": "a while", "by": "default"}]));
     let refused = pool.refusal(json!({"target": "anything"})).await;
     assert_eq!((&refused["code"], &refused["drained"]), (&json!("none-healthy"), &json!(2)), "{refused}");
+    assert!((1..=6).contains(&refused["retryAfterSeconds"].as_u64().unwrap()), "issue 10, 28: {refused}");
     let why = pool.api().post("/v1/leases/explain", &json!({})).await.json();
     let excluded: BTreeMap<&str, &str> =
         why["candidates"].as_array().unwrap().iter().map(|c| (text(c, "name"), text(c, "excludedBy"))).collect();
@@ -396,17 +397,25 @@ async fn pages(api: &Client, path: &str) -> (Vec<Value>, Vec<usize>) {
     }
 }
 
-/// LS-8, M26: when the object is gone its leases are revoked; until then they stay.
+/// LS-16, M26, issue 10, 27: an External object goes at once; its holders are told, and their leases end at `drainBy`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn leases_of_a_deleted_proxy_are_revoked_with_the_reason_deleted() {
-    let pool = Pool::new(&[("default/doomed", 2), ("default/stays", 1)], Pace::Steady).await;
-    let doomed = pool.grant(json!({"selector": {"name": "doomed"}, "target": "shop.example"})).await;
-    let other = pool.grant(json!({"selector": {"name": "stays"}})).await;
+async fn leases_of_a_deleted_external_proxy_end_at_drain_by_with_the_reason_deleted() {
+    let mut site = short_drain(Site::new());
+    site.env.push(("DISCOVERY_TOKEN".to_owned(), TOKEN.to_owned()));
+    let pool = Pool::at(site, Some(TOKEN), &[("default/doomed", 2), ("default/stays", 1)], Pace::Steady).await;
+    let doomed = pool.grant(json!({"selector": {"name": "doomed"}, "target": "shop.example", "ttl": "1h"})).await;
+    assert_eq!((&doomed["draining"], &doomed["drainBy"]), (&json!(false), &Value::Null));
+    let other = pool.grant(json!({"selector": {"name": "stays"}, "ttl": "1h"})).await;
     pool.site.remove(&file_of("default/doomed"));
     pool.operator.wait_gone("default/doomed").await;
     let path = format!("/v1/leases/{}", id(&doomed));
-    let ended = pool.lease(&id(&doomed)).await;
+    let told = pool.lease(&id(&doomed)).await;
+    assert_eq!((&told["state"], &told["draining"], &told["proxyUnhealthy"]), (&json!("active"), &json!(true), &json!(true)), "{told}");
+    let renewed = pool.api().post(&format!("{path}/renew"), &json!({})).await.json();
+    assert_eq!(renewed["drainBy"], told["drainBy"], "{renewed}");
+    let ended = ended(pool.api(), &path).await;
     assert_eq!((&ended["state"], &ended["reason"]), (&json!("revoked"), &json!("deleted")), "{ended}");
+    assert!(text(&ended, "endedAt") >= text(&told, "drainBy"), "{ended}");
     let renewed = pool.api().post(&format!("{path}/renew"), &json!({})).await;
     assert_problem(&renewed, 410, "lease-ended");
     assert_eq!(renewed.json()["reason"], "deleted");
@@ -415,29 +424,71 @@ async fn leases_of_a_deleted_proxy_are_revoked_with_the_reason_deleted() {
     assert_eq!(pool.lease(&id(&other)).await["state"], "active");
 }
 
-/// OP-16, M26: a replaced proxy's leases stay and are renewable; the new instance serves under the same name.
+/// Leases are waited for 4 s.
+fn short_drain(site: Site) -> Site {
+    site.flag("--lease-default-ttl", "4s").flag("--drain-timeout", "4s")
+}
+
+/// The lease once it has ended.
+async fn ended(api: &Client, path: &str) -> Value {
+    eventually("the lease has ended", Duration::from_secs(30), || async {
+        let now = api.get(path).await.json();
+        (now["state"] != "active").then_some(now)
+    })
+    .await
+}
+
+/// LS-16, OP-16, M26, issue 10, 27: a leased proxy serves its holders until `drainBy` before it is replaced.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn leases_of_a_replaced_proxy_stay() {
+async fn a_leased_proxy_is_replaced_when_its_leases_have_ended_or_been_revoked() {
+    let mut lab = Lab::new().await;
+    lab.site = short_drain(std::mem::replace(&mut lab.site, Site::new()));
+    lab.site.write("px.yaml", &lab.managed("px", 3128));
+    let operator = lab.site.start().up().await;
+    operator.wait_phase("default/px", "Ready").await;
+    let lease = operator.api.post("/v1/leases", &json!({"target": "shop.example", "ttl": "1h"})).await.json();
+    let path = format!("/v1/leases/{}", id(&lease));
+    lab.site.write("px.yaml", &lab.managed("px", 3129));
+    let told = eventually("the holder is told", Duration::from_secs(30), || async {
+        let now = operator.api.get(&path).await.json();
+        (now["draining"] == true).then_some(now)
+    })
+    .await;
+    assert_eq!(told["state"], "active", "{told}");
+    let item = operator.api.get("/v1/proxies/default/px").await.json();
+    assert_eq!((&item["drainBy"], &item["port"], &item["activeLeases"]), (&told["drainBy"], &json!(3128), &json!(1)), "{item}");
+    assert!(lab.instances(&operator).contains_key(&lab.at(3128)), "it serves all the while");
+    assert_problem(&operator.api.post("/v1/leases", &json!({})).await, 409, "none-healthy");
+    let ended = ended(&operator.api, &path).await;
+    assert_eq!((&ended["state"], &ended["reason"]), (&json!("revoked"), &json!("replaced")), "{ended}");
+    eventually("the new instance is Ready", Duration::from_secs(30), || async {
+        let item = operator.api.get("/v1/proxies/default/px").await.json();
+        (item["port"] == 3129 && item["phase"] == "Ready" && item["drainBy"].is_null()).then_some(())
+    })
+    .await;
+    assert!(lab.instances(&operator).contains_key(&lab.at(3129)) && !lab.instances(&operator).contains_key(&lab.at(3128)));
+}
+
+/// LS-16, OP-11, issue 10, 27: the deletion waits for the holder, and for nobody else.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leased_proxy_is_deleted_when_its_holder_gives_it_back() {
     let lab = Lab::new().await;
     lab.site.write("px.yaml", &lab.managed("px", 3128));
     let operator = lab.site.start().up().await;
     operator.wait_phase("default/px", "Ready").await;
-    let lease = operator.api.post("/v1/leases", &json!({"target": "shop.example"})).await.json();
+    let lease = operator.api.post("/v1/leases", &json!({"ttl": "1h"})).await.json();
     let path = format!("/v1/leases/{}", id(&lease));
-    lab.site.write("px.yaml", &lab.managed("px", 3129));
-    eventually("the new instance is Ready", Duration::from_secs(30), || async {
+    lab.site.remove("px.yaml");
+    eventually("the holder is told", Duration::from_secs(30), || async {
         let now = operator.api.get(&path).await.json();
-        assert_eq!(now["state"], "active", "it stays all the while: {now}");
-        let item = operator.api.get("/v1/proxies/default/px").await.json();
-        (item["port"] == 3129 && item["phase"] == "Ready").then_some(())
+        assert_eq!(now["state"], "active", "{now}");
+        (now["draining"] == true).then_some(())
     })
     .await;
-    let renewed = operator.api.post(&format!("{path}/renew"), &json!({})).await;
-    assert_eq!(renewed.status, 200, "{}", renewed.text());
-    let renewed = renewed.json();
-    assert_eq!((&renewed["state"], &renewed["proxyUnhealthy"]), (&json!("active"), &json!(false)), "{renewed}");
-    assert_eq!(operator.api.get("/v1/proxies/default/px").await.json()["activeLeases"], 1);
-    assert!(lab.instances(&operator).contains_key(&lab.at(3129)) && !lab.instances(&operator).contains_key(&lab.at(3128)));
+    assert!(lab.instances(&operator).contains_key(&lab.at(3128)), "it serves all the while");
+    assert_eq!(operator.api.delete(&path).await.status, 204);
+    operator.wait_gone("default/px").await;
+    assert!(lab.instances(&operator).is_empty() && lab.marks().is_empty());
 }
 
 /// Operator.md §6: a token sees its own name's leases and its namespaces' proxies; the file is read again.

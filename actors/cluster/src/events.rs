@@ -138,7 +138,8 @@ const fn type_of(reason: EventReason) -> &'static str {
         | EventReason::Recovered
         | EventReason::Deleted
         | EventReason::Cordoned
-        | EventReason::Uncordoned => "Normal",
+        | EventReason::Uncordoned
+        | EventReason::Draining => "Normal",
         EventReason::Failed
         | EventReason::Unhealthy
         | EventReason::Paused

@@ -9,11 +9,12 @@
 //! - *fence grows*: each grant's fence is larger than every earlier one (LS-2)
 //!
 //! Parts: [`fleet`] (proxies and where to find them), [`index`] and [`selectors`] (the order of LS-3 by selector), [`choosing`],
-//! [`leases`] and [`wheel`] (leases and when they end), [`passing`] (what time brings), [`cooldown`], [`targets`], [`refusal`],
+//! [`leases`] and [`wheel`] (leases and when they end), [`passing`] (what time brings), [`cooldown`], [`draining`], [`targets`], [`refusal`],
 //! [`opening`] (the time after a start), [`explain`], [`proxies`] (what proxies' actors and people say), [`report`], [`listing`].
 
 mod choosing;
 mod cooldown;
+mod draining;
 mod explain;
 mod fleet;
 mod index;
@@ -68,6 +69,8 @@ pub struct BookSettings {
     pub max_ttl: Duration,
     /// `--drain-timeout`: holders renew at least three times within it.
     pub drain_timeout: Duration,
+    /// `--lease-grace`: leases whose time ran out while renewals could not be served go on for so long (LS-10).
+    pub grace: Duration,
     /// How long an ended lease is remembered (LS-7).
     pub remember: Duration,
     /// How many bytes of ended leases are remembered at most.
@@ -80,6 +83,7 @@ impl Default for BookSettings {
             default_ttl: Duration::from_secs(300),
             max_ttl: Duration::from_secs(24 * 3600),
             drain_timeout: Duration::from_secs(300),
+            grace: Duration::from_secs(30),
             remember: Duration::from_secs(600),
             remember_bytes: 64 << 20,
         }
@@ -106,6 +110,23 @@ pub struct Effects {
     pub testimony: Vec<Testimony>,
     /// For the log and for Events.
     pub cordons: Vec<CordonChange>,
+    /// Likewise.
+    pub drains: Vec<DrainBegun>,
+    /// For these proxies' actors: no lease of theirs runs any more, with the time they asked for.
+    pub drained: Vec<(ObjectKey, Timestamp)>,
+}
+
+/// A proxy waits for its leases (LS-16).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DrainBegun {
+    /// Which.
+    pub key: ObjectKey,
+    /// Of exactly this object.
+    pub uid: Uid,
+    /// How many run.
+    pub leases: u32,
+    /// At the latest then.
+    pub by: Timestamp,
 }
 
 /// A report on a proxy whose check URL is suspect.
@@ -231,7 +252,13 @@ impl Book {
             };
             let hot = book.fleet.hot_mut(slot);
             hot.last_fence = hot.last_fence.max(lease.record.fence);
-            book.leases.begin(lease.record, lease.expires_at, slot, &mut book.fleet);
+            let mut expires_at = lease.expires_at;
+            if expires_at <= now {
+                // Its holder may have tried to renew it.
+                expires_at = now + settings.grace;
+                book.effects.entries.push(Entry::Renewed { id: lease.record.id, expires_at });
+            }
+            book.leases.begin(lease.record, expires_at, slot, &mut book.fleet);
         }
         book
     }
@@ -343,6 +370,7 @@ impl Book {
             expires_in_seconds: left.as_secs(),
             renew_after_seconds: (left / 3).min(self.settings.drain_timeout / 3).as_secs(),
             proxy_unhealthy: unhealthy,
+            drain_by: lease.ending.is_none().then(|| self.fleet.cold(lease.proxy).drain_by).flatten(),
             target_suspect: lease.record.target.as_ref().is_some_and(|target| self.targets.suspect(target)),
             check_url_suspect: doubtful,
             ending: lease.ending,
@@ -359,6 +387,7 @@ impl Book {
         self.selectors.lowered(proxy, &self.fleet);
         // One in, a few out.
         while self.leases.forget(Timestamp::from_millis(i64::MIN), self.settings.remember_bytes) {}
+        self.mind_the_last(proxy, at);
     }
 
     /// Leases that run.

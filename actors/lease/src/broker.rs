@@ -2,8 +2,8 @@
 //!
 //! - *supervised by* the root, as a singleton; *supervises* nothing
 //! - *receives* what proxies' actors publish, and what the HTTP layer asks on behalf of crawlers ([`BrokerMessage`]);
-//!   *sends* `Append` and `Load` to the lease journal, `Republish` to the directory, `ProbeNow` to proxies' actors, `Publish`
-//!   to the source (cordons)
+//!   *sends* `Append` and `Load` to the lease journal, `Republish` to the directory, `ProbeNow` and `Drained` to proxies' actors,
+//!   `Publish` to the source (cordons, drains)
 //! - *states*: one; a start loads what the journal kept, and its leases hold their places before their proxies are
 //!   published again
 //! - *failure policy*: a crash loses nothing that was answered, since every entry is in the journal's mailbox before the
@@ -12,6 +12,7 @@
 //! What must stay true: an answer leaves after its entries; a grant whose asker is gone is released at once.
 
 mod busiest;
+mod say;
 #[cfg(test)]
 mod tests;
 
@@ -21,21 +22,19 @@ use std::time::Duration;
 use egress_protocol::Reply;
 use egress_protocol::judge::{self, JudgeMessage};
 use egress_protocol::lease::{
-    BrokerMessage, Caller, Entry, GrantRequest, JOURNAL_ID, JournalMessage, LeaseError, LeaseView, ProxyList, ProxyWalk, ReportRequest,
-    ReportResult,
+    BrokerMessage, Caller, Entry, GrantRequest, JOURNAL_ID, JournalMessage, LeaseError, LeaseState, LeaseView, ProxyList, ProxyWalk,
+    ReportRequest, ReportResult,
 };
 use egress_protocol::message::Message;
 use egress_protocol::metrics::{Reason, Report};
 use egress_protocol::proxies::{self, ProxiesMessage};
 use egress_protocol::proxy::ProxyMessage;
-use egress_protocol::resource::conditions::cut_bytes;
-use egress_protocol::source::{self, EventReason, ProxyEvent, SourceMessage};
 use egress_supervision::{Actor, Address, Context, Failure, Timer};
 use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
 use serde_json::json;
 
-use crate::book::{Book, BookSettings, CordonChange, CordonTurn, Entropy, LeaseWalk, Reported, Testimony};
+use crate::book::{Book, BookSettings, Entropy, LeaseWalk, Reported, Testimony};
 use busiest::{Busiest, Name};
 
 /// How often time alone is looked at while leases run, and while none does.
@@ -43,8 +42,6 @@ const TICK: Duration = Duration::from_millis(20);
 const IDLE_TICK: Duration = Duration::from_millis(200);
 /// A start that gets no answer from the journal in this time is a crash.
 const LOAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// The most bytes of an Event's note.
-const NOTE: usize = 1024;
 const REPUBLISH_EVERY: Duration = Duration::from_secs(1);
 
 /// What the broker needs to know.
@@ -296,7 +293,7 @@ impl BrokerActor {
         let effects = self.book.take_effects();
         for entry in &effects.entries {
             if let Entry::Ended { ending, .. } = entry
-                && ending.reason == "deleted"
+                && ending.state == LeaseState::Revoked
             {
                 tracing::debug!(reason = ending.reason, "lease revoked");
             }
@@ -306,7 +303,14 @@ impl BrokerActor {
             sent.map_err(|error| Failure::new(format!("the lease journal took nothing: {error}")))?;
         }
         for change in effects.cordons {
-            say_cordon(ctx, change);
+            say::cordon(ctx, change);
+        }
+        for drain in effects.drains {
+            say::drain(ctx, drain);
+        }
+        for (key, by) in effects.drained {
+            // One that is down publishes again when it is back, and hears it then.
+            let _ = ctx.system().address::<ProxyMessage>(&key.actor_id()).send(ProxyMessage::Drained { by });
         }
         for Testimony { key, uid, failed } in effects.testimony {
             // A judge that is down holds nothing to be suspect.
@@ -386,30 +390,4 @@ impl BrokerActor {
             }
         }
     }
-}
-
-/// The log line and the Event of a cordon (LS-16, OB-2, OP-9).
-fn say_cordon(ctx: &Context<BrokerActor>, change: CordonChange) {
-    let (proxy, target) = (&change.key, change.target.as_deref());
-    let for_whom = target.map(|target| format!(" for {target}")).unwrap_or_default();
-    let (reason, note) = match &change.what {
-        CordonTurn::Placed(cordon) => {
-            let (by, until) = (&*cordon.by, cordon.until.map(|until| until.to_string()));
-            tracing::info!(%proxy, target, until, reason = &*cordon.reason, by, "proxy cordoned");
-            let until = until.map(|until| format!(" until {until}")).unwrap_or_default();
-            (EventReason::Cordoned, format!("by {by}{for_whom}{until}: {}", cordon.reason))
-        }
-        CordonTurn::Lifted(by) => {
-            tracing::info!(%proxy, target, by = &**by, "cordon lifted");
-            (EventReason::Uncordoned, format!("by {by}{for_whom}"))
-        }
-        CordonTurn::Over => {
-            tracing::info!(%proxy, target, "cordon over");
-            (EventReason::Uncordoned, format!("its time is over{for_whom}"))
-        }
-    };
-    let note = cut_bytes(&note, NOTE).to_owned();
-    let event = ProxyEvent { key: change.key, uid: change.uid, reason, note, at: ctx.now() };
-    // Best effort, as every Event is.
-    let _ = ctx.system().address::<SourceMessage>(source::ACTOR_ID).send(SourceMessage::Publish { event });
 }

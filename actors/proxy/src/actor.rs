@@ -140,6 +140,7 @@ impl Actor for ProxyActor {
                     let _ = prober.send(ProberMessage::Urgent);
                 }
             }
+            ProxyMessage::Drained { by } => self.step(ctx, Input::Drained(by)),
             ProxyMessage::CheckUrl { suspicion } => self.step(ctx, Input::CheckUrl(suspicion)),
             ProxyMessage::EgressShared { other, address } => {
                 let note = format!("targets see {address}, as they do for {other}");
@@ -182,6 +183,7 @@ impl Actor for ProxyActor {
             | Input::ProviderDown(_)
             | Input::CapacityFreed
             | Input::Place(_)
+            | Input::Drained(_)
             | Input::Republish => {}
         }
         self.step(ctx, input);
@@ -372,7 +374,11 @@ impl ProxyActor {
                 tracing::warn!(%proxy, provider, detail, "WARNING: proxy released without cleaning up, what is left is not ours any more");
             }
             // Said by others: the judge, the lease broker.
-            EventReason::CheckUrlSuspect | EventReason::EgressShared | EventReason::Cordoned | EventReason::Uncordoned => {}
+            EventReason::CheckUrlSuspect
+            | EventReason::EgressShared
+            | EventReason::Cordoned
+            | EventReason::Uncordoned
+            | EventReason::Draining => {}
         }
         let event = ProxyEvent { key: object.key.clone(), uid: object.uid.clone(), reason, note, at: ctx.now() };
         let _ = ctx.system().address::<SourceMessage>(source::ACTOR_ID).send(SourceMessage::Publish { event });

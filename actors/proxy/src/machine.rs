@@ -11,6 +11,7 @@
 //!   an instance made from it may exist; an id without a hash, or with another than the object's, means that the
 //!   instance has to go. So no crash leaves two instances or an old one.
 //! - Nothing that runs as specified is deleted.
+//! - What serves is not removed while leases of it run, before the time that its holders are told (LS-16).
 //! - While latched no call is made (OP-17), while suspended or foreign none at all (OP-30, OP-34).
 //! - It is never stuck: it waits for an answer, for a timer it asked for, or for a change of its object or provider.
 //!
@@ -18,6 +19,7 @@
 //! so one try is made.
 
 mod answers;
+mod drain;
 mod health;
 mod io;
 mod next;
@@ -44,6 +46,7 @@ pub use settings::Settings;
 
 use crate::hash::SpecHash;
 use crate::rollout::Place;
+use drain::Drain;
 use health::Health;
 use record::Record;
 use settings::Dice;
@@ -72,12 +75,17 @@ pub struct Machine {
     /// What an instance was, or is about to be, asked for with.
     hash: Option<Arc<str>>,
     id: Option<InstanceId>,
+    /// At which it is reached: the one that the instance was made with, also while another one is declared (a machine that
+    /// starts meanwhile does not know it, and takes the declared one).
+    port: u16,
     finalizer: Finalizer,
     sight: Sight,
     /// Why the instance has to go although the object still wants one like it.
     doom: Option<Doom>,
     /// A delete was accepted, and the instance is not known to be gone.
     purge: Option<Purge>,
+    /// Its leases are waited for before it goes (LS-16).
+    drain: Option<Drain>,
     /// Its turn to be replaced has come.
     replacing: bool,
     /// The object is being deleted, and nothing of ours is left.
@@ -229,10 +237,12 @@ impl Machine {
             provider_down: false,
             hash: None,
             id: None,
+            port: object.spec.port,
             finalizer: Finalizer { held: object.finalizer, shown: object.finalizer, ..Finalizer::default() },
             sight: Sight::default(),
             doom: None,
             purge: None,
+            drain: None,
             replacing: false,
             absent: false,
             released: false,
@@ -330,6 +340,7 @@ impl Machine {
                 }
             }
             Input::Place(place) => self.place = place,
+            Input::Drained(by) => self.drained(by),
             Input::Republish => self.told.forget_availability(),
             Input::TimerDue => self.told.forget_timer(),
         }
@@ -354,6 +365,7 @@ impl Machine {
                 self.attributes = Arc::new(new.spec.attributes.clone());
             }
         }
+        self.adopt_port();
         let begins_deletion = new.deleting && !old.deleting;
         let resumes = old.suspended && !new.suspended;
         if old.generation != new.generation || old.annotations.retry != new.annotations.retry || begins_deletion || resumes {
@@ -365,6 +377,14 @@ impl Machine {
         if old.annotations.replace != new.annotations.replace && new.annotations.replace.is_some() && self.id.is_some() {
             // An id without a hash: recorded, it survives a crash (OP-33).
             self.hash = None;
+        }
+    }
+
+    /// The declared port counts once nothing runs that was made with another.
+    fn adopt_port(&mut self) {
+        let unknown = self.desired.is_none() && self.id.is_some() && self.object.is_managed();
+        if !unknown && !self.outdated() {
+            self.port = self.object.spec.port;
         }
     }
 

@@ -38,6 +38,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) id: Option<&'a InstanceId>,
     /// The instance's address, or the endpoint's host if it is one.
     pub(crate) address: Option<IpAddr>,
+    /// At which it is reached.
+    pub(crate) port: u16,
     /// Absent for External.
     pub(crate) provisioned: Option<Said>,
     pub(crate) healthy: Said,
@@ -48,6 +50,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) paused: bool,
     /// New grants are stopped: being deleted or replaced, suspended.
     pub(crate) draining: bool,
+    /// Until when its leases are waited for.
+    pub(crate) drain_by: Option<Timestamp>,
     /// The instance is known to run since this actor started (HE-2).
     pub(crate) confirmed: bool,
     pub(crate) egress: Option<IpAddr>,
@@ -142,6 +146,8 @@ impl Facts<'_> {
             unready: Unready::of(ready.status, ready.reason, &ready.message),
             check_url_suspect: self.check_url_suspect,
             draining: self.draining,
+            drain_by: self.drain_by,
+            port: self.port,
             host,
             ip: self.address.map(|address| address.to_string().into()),
             egress_ip: self.egress.map(|address| address.to_string().into()),
@@ -165,6 +171,7 @@ fn entry(object: &ProxyObject, attributes: Arc<BTreeMap<String, String>>) -> Pro
         unready: None,
         check_url_suspect: false,
         draining: false,
+        drain_by: None,
         host: None,
         ip: None,
         egress_ip: None,

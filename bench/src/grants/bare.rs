@@ -84,6 +84,7 @@ fn lease() -> Outcome<Lease> {
         renew_after_seconds: 0,
         proxy_unhealthy: false,
         target_suspect: false,
+        drain_by: None,
         check_url_suspect: false,
         ending: None,
         credentials: None,

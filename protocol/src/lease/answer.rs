@@ -54,9 +54,9 @@ pub struct Lease {
     /// `true`: most proxies fail at this one's check URL at once, so its health is in doubt. Else absent.
     #[serde(default, rename = "checkURLSuspect", skip_serializing_if = "is_false")]
     pub check_url_suspect: bool,
-    /// The proxy waits for its last lease to end (a later version).
+    /// The proxy is about to be removed, and waits for its leases: end this one, and take another.
     pub draining: bool,
-    /// At the latest then (a later version).
+    /// What still runs then is revoked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub drain_by: Option<Timestamp>,

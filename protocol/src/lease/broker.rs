@@ -27,7 +27,8 @@ pub enum BrokerMessage {
         /// All of it.
         proxy: Arc<ProxyAvailability>,
     },
-    /// The object is gone: its leases are revoked, reason `deleted`. Ignored for another UID than the known one.
+    /// The object is gone: its leases are revoked, reason `deleted`; those of an External one end when the drain timeout is
+    /// over (LS-16). Ignored for another UID than the known one.
     Withdraw {
         /// Which.
         key: ObjectKey,

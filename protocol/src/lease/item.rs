@@ -67,6 +67,10 @@ pub struct ProxyItem {
     /// How many run. Absent, as are `coolingDown` and `cordons`, in an answer with the header `Egress-Stale`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub active_leases: Option<u32>,
+    /// It waits for its leases before it is removed; what still runs then is revoked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub drain_by: Option<Timestamp>,
     /// Of the last probe that passed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency_millis: Option<i64>,

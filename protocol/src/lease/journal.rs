@@ -140,7 +140,7 @@ impl LeaseRecord {
 pub struct Ending {
     /// Never `Active`.
     pub state: LeaseState,
-    /// `expired`, `released`, `deleted`.
+    /// `expired`, `released`, `deleted`, `replaced`.
     pub reason: &'static str,
     /// When.
     pub at: Timestamp,

@@ -91,6 +91,7 @@ impl ProxyItem {
             checked_at: proxy.checked_at,
             cooling_down: None,
             cooling_down_count: None,
+            drain_by: None,
             cordons: None,
         }
     }
@@ -116,6 +117,7 @@ impl ProxyAvailability {
                 .and_then(|ready| Unready::of(conditions::status(conditions, kind::READY), &ready.reason, &ready.message)),
             check_url_suspect: false,
             draining: object.deleting || object.suspended,
+            drain_by: None,
             host: object.spec.endpoint.as_ref().map(|endpoint| shared(&endpoint.host)).or_else(|| ip.clone()),
             ip,
             egress_ip: egress_ip.as_deref().map(shared),

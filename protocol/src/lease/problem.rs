@@ -269,7 +269,7 @@ pub enum LeaseError {
     Refused(Box<Refusal>),
     /// 410.
     Ended {
-        /// `expired`, `released`, `deleted`.
+        /// `expired`, `released`, `deleted`, `replaced`.
         reason: &'static str,
         /// Since when it ran.
         granted_at: Timestamp,

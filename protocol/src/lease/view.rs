@@ -66,6 +66,8 @@ pub struct LeaseView {
     pub target_suspect: bool,
     /// Most proxies fail at its check URL (HE-9).
     pub check_url_suspect: bool,
+    /// The proxy waits for its leases; those that still run are revoked then (LS-16).
+    pub drain_by: Option<Timestamp>,
     /// `None` while it runs.
     pub ending: Option<Ending>,
     /// In a grant only, and never for an anonymous caller (LS-22).
@@ -97,8 +99,8 @@ impl LeaseView {
             proxy_unhealthy: self.proxy_unhealthy,
             target_suspect: self.target_suspect,
             check_url_suspect: self.check_url_suspect,
-            draining: false,
-            drain_by: None,
+            draining: self.drain_by.is_some(),
+            drain_by: self.drain_by,
             moved_from: None,
             ended_at: self.ending.map(|ending| ending.at),
             reason: self.ending.map(|ending| ending.reason.to_owned()),
@@ -147,7 +149,12 @@ impl LeaseView {
         if self.check_url_suspect {
             out.extend_from_slice(b",\"checkURLSuspect\":true");
         }
-        out.extend_from_slice(b",\"draining\":false");
+        out.extend_from_slice(b",\"draining\":");
+        json::write_bool(self.drain_by.is_some(), out);
+        if let Some(by) = self.drain_by {
+            out.extend_from_slice(b",\"drainBy\":");
+            json::write_time(by, out);
+        }
         if let Some(ending) = &self.ending {
             out.extend_from_slice(b",\"endedAt\":");
             json::write_time(ending.at, out);
@@ -211,7 +218,7 @@ mod tests {
                     id: LeaseId::from_bytes(id), fence, token: "t".into(), owner, target, uid: Uid::new("u"), proxy: Arc::clone(&proxy), granted_at, ttl,
                 }),
                 proxy, expires_at: granted_at + ttl, expires_in_seconds: ttl.as_secs(), renew_after_seconds: ttl.as_secs() / 3,
-                proxy_unhealthy: flags.0, target_suspect: flags.1, check_url_suspect: flags.2,
+                proxy_unhealthy: flags.0, target_suspect: flags.1, check_url_suspect: flags.2, drain_by: (flags.0 != flags.1).then_some(granted_at + ttl),
                 ending: [None, end(LeaseState::Expired, "expired"), end(LeaseState::Released, "released"), end(LeaseState::Revoked, "deleted")][ended],
                 credentials: user.map(|u| Arc::new(Credentials { username: Secret::new(u.to_string()), password: Secret::new("p\"w".to_owned()) })),
             }

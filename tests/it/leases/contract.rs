@@ -179,6 +179,7 @@ async fn every_operation_succeeds_as_documented_and_the_served_document_is_the_c
         ("GET", "/v1/proxies/{namespace}/{name}", "/v1/proxies/default/px".to_owned(), None),
         ("GET", "/v1/proxies", "/v1/proxies?limit=1".to_owned(), None),
         ("DELETE", "/v1/proxies/{namespace}/{name}/cordon", "/v1/proxies/default/px/cordon".to_owned(), None),
+        ("DELETE", "/v1/proxies/{namespace}/{name}/cooldown", "/v1/proxies/default/px/cooldown".to_owned(), None),
     ] {
         let operation = contract.operation(method, path);
         let answer = pool.api().try_send(operation.method.clone(), &at, body.as_ref()).await.unwrap();

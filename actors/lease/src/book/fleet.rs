@@ -1,7 +1,7 @@
 //! The proxies as the book knows them: what their actors published, what their leases and cooldowns make of it, and
 //! where to find them by name, UID and attribute.
 //!
-//! What must stay true: `by_key` and `by_uid` name exactly the occupied slots; a published proxy is in every posting of
+//! What must stay true: `by_key` and `by_uid` name exactly the occupied slots (`by_key` not those that are leaving); a published proxy is in every posting of
 //! its attributes, provider, namespace and name; [`Hot`] says what the cold part does.
 
 use std::collections::BTreeMap;
@@ -111,6 +111,10 @@ pub(crate) struct Cold {
     pub(crate) strikes: Vec<LeaseId>,
     pub(crate) cooling: PerTarget<Cooling>,
     pub(crate) cordons: PerTarget<Cordon>,
+    /// Its leases are waited for; those that run then are revoked (LS-16).
+    pub(crate) drain_by: Option<Timestamp>,
+    /// The object is gone, its leases are not.
+    pub(crate) leaving: bool,
     /// The last known ones, kept while they are unknown.
     pub(crate) egress: Option<Arc<str>>,
     pub(crate) global_ip: Option<Arc<str>>,
@@ -238,6 +242,8 @@ impl Fleet {
             strikes: Vec::new(),
             cooling: PerTarget::default(),
             cordons: PerTarget::default(),
+            drain_by: None,
+            leaving: false,
             egress: None,
             global_ip: None,
             memberships: Vec::new(),
@@ -258,10 +264,21 @@ impl Fleet {
     pub(crate) fn remove(&mut self, slot: u32) {
         self.unpost(slot);
         if let Some(cold) = self.cold[slot as usize].take() {
-            self.by_key.remove(&cold.key);
+            if !cold.leaving {
+                self.by_key.remove(&cold.key);
+            }
             self.by_uid.remove(&cold.uid);
             self.free.push(slot);
         }
+    }
+
+    /// The object of a proxy without memberships is gone: only its leases know it.
+    pub(crate) fn bereave(&mut self, slot: u32) {
+        self.unpost(slot);
+        let cold = self.cold_mut(slot);
+        (cold.leaving, cold.published) = (true, None);
+        let key = cold.key.clone();
+        self.by_key.remove(&key);
     }
 
     /// Enters the published proxy into the postings.
@@ -353,7 +370,8 @@ impl Fleet {
             }
         }
         let occupied = self.cold.iter().flatten().count();
-        if occupied != self.by_key.len() || occupied != self.by_uid.len() {
+        let leaving = self.cold.iter().flatten().filter(|cold| cold.leaving).count();
+        if occupied != self.by_key.len() + leaving || occupied != self.by_uid.len() {
             return Err(format!("{occupied} slots, {} keys, {} uids", self.by_key.len(), self.by_uid.len()));
         }
         Ok(())

@@ -104,6 +104,7 @@ impl Book {
             cooling_down: Some(cooling.collect()),
             cooling_down_count: (count > MOST_SHOWN).then_some(count as u32),
             cordons: Some(cordons.collect()),
+            drain_by: cold.drain_by,
             ..ProxyItem::of(proxy)
         })
     }

@@ -19,6 +19,8 @@ const JUDGE_EVERY: Duration = Duration::from_secs(1);
 pub(crate) enum Ends {
     Cooling,
     Cordon,
+    /// The wait for its leases.
+    Drain,
 }
 
 /// What waits for its time: at most one entry for each cooldown in force and each timed cordon.
@@ -71,6 +73,7 @@ impl Book {
                 match what {
                     Ends::Cooling => self.refresh_cooling(slot, &target, now),
                     Ends::Cordon => self.lift(slot, &target, None),
+                    Ends::Drain => self.revoke_one(slot, now),
                 }
             } else {
                 break;

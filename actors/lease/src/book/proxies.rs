@@ -17,6 +17,10 @@ impl Book {
     /// A proxy as it is now; the latest counts. Another UID under a known name ends the old object's leases.
     pub fn publish(&mut self, proxy: Arc<ProxyAvailability>, now: Timestamp) {
         self.heard_of(&proxy.uid);
+        if self.fleet.by_uid(&proxy.uid).is_some_and(|slot| self.fleet.cold(slot).leaving) {
+            // A last word of an actor whose object is gone.
+            return;
+        }
         let slot = match self.fleet.by_key(&proxy.key) {
             Some(slot) if self.fleet.cold(slot).uid == proxy.uid => slot,
             other => {
@@ -51,6 +55,7 @@ impl Book {
         hot.max = proxy.max_leases;
         hot.needs_credentials = proxy.credentials.is_some();
         let reopened = self.reopen(slot);
+        self.mind_drain(slot, &proxy, now);
         if !same_choice {
             self.fleet.post(slot);
             self.selectors.join(slot, &mut self.fleet);
@@ -90,12 +95,13 @@ impl Book {
     pub fn withdraw(&mut self, key: &ObjectKey, uid: &Uid, now: Timestamp) {
         self.heard_of(uid);
         if let Some(slot) = self.fleet.by_key(key).filter(|slot| self.fleet.cold(*slot).uid == *uid) {
-            self.remove_proxy(slot, now);
+            if self.goes_before_its_leases(slot) { self.leave_with_leases(slot, now) } else { self.remove_proxy(slot, now) }
         }
     }
 
     pub(crate) fn remove_proxy(&mut self, slot: u32, now: Timestamp) {
         self.selectors.leave(slot, &mut self.fleet);
+        self.set_drain(slot, None);
         let running: Vec<u32> = self.leases.of(self.fleet.cold(slot).first_lease).collect();
         for lease in running {
             self.end(lease, LeaseState::Revoked, "deleted", now);
@@ -113,7 +119,8 @@ impl Book {
 
     /// Proxies that only the journal knows and nobody published for 10 minutes: they are gone.
     pub(crate) fn drop_unknown(&mut self, now: Timestamp) {
-        let unknown: Vec<u32> = self.fleet.slots().filter(|slot| self.fleet.cold(*slot).published.is_none()).collect();
+        let silent = |slot: &u32| self.fleet.cold(*slot).published.is_none() && !self.fleet.cold(*slot).leaving;
+        let unknown: Vec<u32> = self.fleet.slots().filter(silent).collect();
         for slot in unknown {
             self.remove_proxy(slot, now);
         }
@@ -230,7 +237,7 @@ impl Book {
     }
 
     /// Brings [`super::fleet::Hot::open`] up to date; whether it changed.
-    fn reopen(&mut self, slot: u32) -> bool {
+    pub(super) fn reopen(&mut self, slot: u32) -> bool {
         let open = self.is_open(slot);
         let changed = self.fleet.hot(slot).open != open;
         if changed {
@@ -247,7 +254,8 @@ impl Book {
             let cold = self.fleet.cold(slot);
             let cooling = cold.cooling.iter().map(|(target, cooling)| (Ends::Cooling, target, Some(cooling.until)));
             let cordons = cold.cordons.iter().map(|(target, cordon)| (Ends::Cordon, target, cordon.until));
-            for (what, target, until) in cooling.chain(cordons) {
+            let drain = cold.drain_by.map(|by| (Ends::Drain, None, Some(by)));
+            for (what, target, until) in cooling.chain(cordons).chain(drain) {
                 let Some(until) = until else { continue };
                 wanted += 1;
                 if !self.deadlines.has(until, what, slot, target) {

@@ -35,6 +35,7 @@ fn proxy(name: &str, max_leases: u32) -> ProxyAvailability {
         unready: None,
         check_url_suspect: false,
         draining: false,
+        drain_by: None,
         host: Some("192.0.2.7".into()),
         ip: None,
         egress_ip: None,

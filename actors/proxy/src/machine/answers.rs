@@ -95,7 +95,8 @@ impl Machine {
         self.retry_at = None;
         self.sight.detail.clone_from(&instance.state_detail);
         self.sight.born = instance.created_at.or(self.sight.born).or(Some(now));
-        if self.purge.is_some() || self.object.deleting {
+        let drains = self.drains();
+        if self.purge.is_some() || (self.object.deleting && !drains) {
             self.poll_at = now + self.pace(self.settings.poll_deletion);
             return;
         }
@@ -133,7 +134,7 @@ impl Machine {
                 };
                 self.sight.address = None;
                 self.sight.paused = None;
-                if self.doom.is_none() {
+                if self.doom.is_none() && !self.object.deleting {
                     let pause = self.ended(now, instance.created_at, &how);
                     self.announce(EventReason::Replacing, format!("the instance {how}"), out);
                     self.doom = Some(Doom { reason: reason::PROVISIONING, message: format!("the instance {how}"), pause });
@@ -193,7 +194,7 @@ impl Machine {
 
     fn failed(&mut self, now: Timestamp, op: Op, fault: &Fault, out: &mut Vec<Effect>) {
         let deleting = self.object.deleting;
-        let removing = deleting || self.purge.is_some() || self.replacing || self.doom.is_some();
+        let removing = (deleting && !self.drains()) || self.purge.is_some() || self.replacing || self.doom.is_some();
         if op == Op::Get && fault.class == ErrorClass::Permanent && self.purge.as_ref().is_some_and(|purge| purge.gone) {
             // Nothing can be read there any more, and the delete said that nothing is left (PC-35, PC-42).
             return self.is_absent(now, out);

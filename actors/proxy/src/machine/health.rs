@@ -294,7 +294,7 @@ impl Machine {
 
     fn target(&self) -> Option<ProbeTarget> {
         let object = &self.object;
-        if object.deleting || self.parked() || self.gone {
+        if (object.deleting && !self.drains()) || self.parked() || self.gone {
             return None;
         }
         let (host, credentials) = match (&object.spec.endpoint, &object.credentials) {
@@ -308,7 +308,7 @@ impl Machine {
             uid: object.uid.clone(),
             epoch: 0,
             host,
-            port: object.spec.port,
+            port: self.port,
             credentials,
             external: !object.is_managed(),
             provider: object.spec.provider.as_deref().map(Arc::from),

@@ -54,6 +54,8 @@ pub enum Input {
     CapacityFreed,
     /// Where this proxy stands in a rollout.
     Place(Place),
+    /// No lease runs any more of the proxy that is drained until then.
+    Drained(Timestamp),
     /// The broker knows nothing: say it again.
     Republish,
     /// The timer that was asked for is due.
@@ -75,6 +77,7 @@ impl Input {
             Self::ProviderDown(_) => "ProviderDown",
             Self::CapacityFreed => "CapacityFreed",
             Self::Place(_) => "Place",
+            Self::Drained(_) => "Drained",
             Self::Republish => "Republish",
             Self::TimerDue => "TimerDue",
         }

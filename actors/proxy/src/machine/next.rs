@@ -34,6 +34,7 @@ impl Machine {
     pub(super) fn decide(&mut self, now: Timestamp, out: &mut Vec<Effect>) {
         self.record.confirm = false;
         if self.gone || self.released || self.parked() {
+            self.drain = None;
             self.cancel(out);
             self.step = if self.gone || self.released { "Gone" } else { "Parked" };
             return;
@@ -66,6 +67,7 @@ impl Machine {
                 Next::RemoveFinalizer => (self.write_finalizer(now, false, out), true),
                 Next::Ask => {
                     self.hash = self.desired.as_ref().map(|hash| Arc::clone(hash.current()));
+                    self.adopt_port();
                     ("Recording", false)
                 }
                 Next::Create => (self.create(now, out), true),
@@ -89,6 +91,16 @@ impl Machine {
                 Next::Rest("Gone")
             } else if self.object.annotations.skip_cleanup || self.absent {
                 Next::RemoveFinalizer
+            } else if self.drains() {
+                // Should it vanish meanwhile, nobody is waited for.
+                let reads = self.id.is_some() && self.provider.is_some();
+                if !reads {
+                    Next::Rest("Draining")
+                } else if now < self.poll_at {
+                    Next::Wait(self.poll_at, "Draining")
+                } else {
+                    Next::Get
+                }
             } else if self.provider.is_none() {
                 Next::Rest("ProviderNotConfigured")
             } else {
@@ -206,8 +218,11 @@ impl Machine {
 
     /// Turns of time and place that change what is to be done.
     fn notice(&mut self, now: Timestamp, out: &mut Vec<Effect>) {
-        if !self.object.is_managed() || self.object.deleting {
+        if !self.object.is_managed() {
             return;
+        }
+        if self.object.deleting {
+            return self.drain_before_removal(now);
         }
         if let Some(latch) = &mut self.latch
             && !latch.trying
@@ -235,12 +250,19 @@ impl Machine {
         let outdated = self.outdated() && self.provider.is_some() && self.latch.as_ref().is_none_or(|latch| latch.trying);
         if outdated && !self.replacing {
             let needs_place = self.serving() && self.secret().is_some();
-            if !needs_place || self.place == Place::Granted(Want::Rollout) {
+            let may_go = !needs_place || self.place == Place::Granted(Want::Rollout);
+            if !may_go {
+                self.drain = None;
+            } else if !self.waits_for_leases(now) {
                 let note = if self.hash.is_none() { "asked for by annotation" } else { "its definition changed" };
                 self.begin_replacing(note.to_owned(), out);
             }
-        } else if self.replacing && !self.has_to_go() {
-            // Back to what it was before anything was done: look at it anew.
+            return;
+        }
+        // Back to what it was: nobody has to leave.
+        self.drain = None;
+        if self.replacing && !self.has_to_go() {
+            // Before anything was done: look at it anew.
             self.replacing = false;
             self.poll_at = now;
         }
@@ -248,6 +270,7 @@ impl Machine {
 
     fn begin_replacing(&mut self, note: String, out: &mut Vec<Effect>) {
         self.replacing = true;
+        self.drain = None;
         self.retry_at = None;
         if self.id.is_some() {
             self.announce(EventReason::Replacing, note, out);
@@ -296,7 +319,7 @@ impl Machine {
         match op {
             _ if deleting && self.object.annotations.skip_cleanup => true,
             Op::Create => deleting || self.has_to_go(),
-            Op::Get => deleting && self.purge.is_none(),
+            Op::Get => deleting && self.purge.is_none() && !self.drains(),
             Op::Delete | Op::List => false,
         }
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use egress_protocol::proxies::Share;
 
-/// The intervals and limits of reconciling. Flags of OP-27 set the first seven.
+/// The intervals and limits of reconciling. Flags of OP-27 set those before `backoff_min`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     /// Between reads of an instance that is not usable yet.
@@ -19,6 +19,8 @@ pub struct Settings {
     pub backoff_max: Duration,
     /// How many may be replaced at a time (OP-16, OP-33).
     pub max_unavailable: Share,
+    /// How long leases may keep an instance from being removed (LS-16).
+    pub drain_timeout: Duration,
     /// The first wait after a transient failure.
     pub backoff_min: Duration,
     /// The second read after a create or delete; the first follows at once.
@@ -53,6 +55,7 @@ impl Default for Settings {
             quota_retry: seconds(300),
             backoff_max: seconds(300),
             max_unavailable: Share::Percent(25),
+            drain_timeout: seconds(300),
             backoff_min: seconds(1),
             poll_first: seconds(1),
             repeat_delete: seconds(60),

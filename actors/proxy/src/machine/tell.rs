@@ -122,13 +122,20 @@ impl Machine {
             hash: self.hash.as_deref(),
             id: self.id.as_ref(),
             address: self.address(),
+            port: self.port,
             provisioned: self.object.is_managed().then(|| self.provisioned()),
             healthy: self.healthy(),
             latest: self.health.latest(),
             check_url_suspect: self.health.suspect(),
             failed: self.latch.is_some(),
             paused: self.sight.paused.is_some(),
-            draining: self.object.deleting || self.replacing || self.doom.is_some() || self.purge.is_some() || self.parked(),
+            draining: self.object.deleting
+                || self.replacing
+                || self.drains()
+                || self.doom.is_some()
+                || self.purge.is_some()
+                || self.parked(),
+            drain_by: self.drain_by(),
             confirmed: self.sight.confirmed && !self.parked(),
             egress: self.health.egress,
             latency_millis: self.health.latency_millis,
@@ -142,6 +149,9 @@ impl Machine {
         let no = |reason, message: String| Said::new(false, reason, message);
         let detail = || self.sight.detail.clone().unwrap_or_default();
         if self.object.deleting {
+            if let Some(by) = self.drain_by() {
+                return no(reason::PROVISIONING, format!("the instance is deleted when its leases have ended, at {by} at the latest"));
+            }
             return match (&self.provider, &self.trouble) {
                 (None, _) => no(reason::PROVIDER_NOT_CONFIGURED, self.not_configured()),
                 (_, Some(trouble)) => no(trouble.reason, trouble.message.clone()),
@@ -212,6 +222,9 @@ impl Machine {
     }
 
     fn waits_for_its_turn(&self) -> String {
+        if let Some(by) = self.drain_by() {
+            return format!("its definition changed; it is replaced when its leases have ended, at {by} at the latest");
+        }
         match &self.place {
             Place::Waiting { behind: Some(behind) } => {
                 format!("its definition changed; it waits for its turn to be replaced, behind {behind}, which is not Healthy")

@@ -299,10 +299,14 @@ impl Actor for Broker {
         Ok(Self(world))
     }
 
-    fn handle(&mut self, _: &Context<Self>, message: BrokerMessage) -> Result<(), Failure> {
+    fn handle(&mut self, ctx: &Context<Self>, message: BrokerMessage) -> Result<(), Failure> {
         let mut world = self.0.lock().expect("no poison");
         match message {
             BrokerMessage::Publish { proxy } => {
+                if let Some(by) = proxy.drain_by {
+                    // Nobody leases anything here.
+                    let _ = ctx.system().address::<ProxyMessage>(&proxy.key.actor_id()).send(ProxyMessage::Drained { by });
+                }
                 world.book.insert(proxy.key.clone(), proxy);
             }
             BrokerMessage::Expect { live } => world.expected = Some(live.len()),

@@ -380,16 +380,6 @@ fn a_crash_of_the_broker_loses_no_lease_and_no_place_ls_9() {
 }
 
 #[test]
-fn a_lease_that_would_have_ended_while_the_broker_was_down_ends_at_once() {
-    let mut world = World::of(&[proxy("a", 1)]);
-    world.grant(&lasting(10));
-    world.now = world.now + Duration::from_secs(11);
-    world.crash();
-    world.publish(proxy("a", 1));
-    world.grant(&any());
-}
-
-#[test]
 fn leases_of_a_proxy_that_nobody_publishes_any_more_end_after_ten_minutes() {
     let mut world = World::of(&[proxy("a", 1)]);
     world.grant(&lasting(3600));

@@ -25,6 +25,8 @@ pub(crate) struct World {
     pub(crate) ids: u128,
     pub(crate) probes: Vec<String>,
     pub(crate) testimony: Vec<bool>,
+    /// Whose actors were told that no lease runs.
+    pub(crate) drained: Vec<(String, Timestamp)>,
     pub(crate) caller: Caller,
 }
 
@@ -44,6 +46,7 @@ pub(crate) fn proxy(name: &str, max_leases: u32) -> ProxyAvailability {
         unready: None,
         check_url_suspect: false,
         draining: false,
+        drain_by: None,
         host: Some("192.0.2.7".into()),
         ip: None,
         egress_ip: None,
@@ -103,6 +106,7 @@ impl World {
             ids: 0,
             probes: Vec::new(),
             testimony: Vec::new(),
+            drained: Vec::new(),
             caller: Caller::admin("default"),
         }
     }
@@ -124,6 +128,7 @@ impl World {
         }
         self.testimony.extend(effects.testimony.iter().map(|said| said.failed));
         self.probes.extend(effects.probes.iter().map(ToString::to_string));
+        self.drained.extend(effects.drained.iter().map(|(key, by)| (key.to_string(), *by)));
         if let Err(broken) = self.book.check() {
             panic!("{broken}");
         }

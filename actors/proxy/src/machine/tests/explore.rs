@@ -4,6 +4,7 @@
 use std::collections::HashSet;
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::Duration;
 
 use egress_protocol::provider::{ErrorClass, Op};
 use egress_protocol::resource::ProxyStatus;
@@ -11,6 +12,8 @@ use egress_protocol::resource::conditions::{find, kind};
 use egress_protocol::source::SourceError;
 
 use super::world::{Vm1, World, fault, impatient, object};
+use crate::machine::Settings;
+use crate::machine::drain::SLACK;
 
 /// What may still go wrong or change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -39,6 +42,12 @@ enum Action {
     DeleteObject,
     Replace,
     Crash(bool, bool),
+    /// The last lease ends.
+    Release,
+    /// A probe ends the other way.
+    Turn,
+    /// The time comes at which leases are revoked.
+    Time,
 }
 
 /// All that can happen now, with what is left of the budget afterwards.
@@ -97,6 +106,15 @@ fn actions(world: &World, budget: Budget) -> Vec<(Action, Budget)> {
     if budget.replacements > 0 && world.machine.id.is_some() && !world.object.deleting {
         add(Action::Replace, Budget { replacements: budget.replacements - 1, ..budget });
     }
+    if world.leased {
+        add(Action::Release, budget);
+        if world.machine.drains() {
+            add(Action::Time, budget);
+        }
+        if budget.accidents > 0 && world.target.is_some() && world.machine.health.verdict() == Some(true) {
+            add(Action::Turn, Budget { accidents: budget.accidents - 1, ..budget });
+        }
+    }
     if budget.crashes > 0 {
         let less = Budget { crashes: budget.crashes - 1, ..budget };
         add(Action::Crash(false, false), less);
@@ -129,6 +147,12 @@ fn act(world: &mut World, action: Action) {
         }
         Action::Replace => world.ask_for_replacement(),
         Action::Crash(call, write) => world.crash(call, write),
+        Action::Release => world.release(),
+        Action::Turn => world.probe(false, false),
+        Action::Time => {
+            let by = world.machine.drain_by().expect("it drains");
+            world.pass(by.since(world.now) + SLACK);
+        }
     }
     world.machine.history.clear();
     world.events.clear();
@@ -145,7 +169,8 @@ fn key(world: &World, budget: Budget) -> u64 {
     let status = |s: &ProxyStatus, h: &mut DefaultHasher| {
         (&s.spec_hash, &s.provider_id, &s.ip, s.phase, s.observed_generation).hash(h);
         let provisioned = find(&s.conditions, kind::PROVISIONED);
-        provisioned.map(|c| (&c.status, &c.reason, &c.message)).hash(h);
+        provisioned.map(|c| (&c.status, &c.reason, without_times(&c.message))).hash(h);
+        find(&s.conditions, kind::HEALTHY).map(|c| &c.status).hash(h);
     };
     object(&world.object, &mut h);
     status(&world.object.status, &mut h);
@@ -162,7 +187,13 @@ fn key(world: &World, budget: Budget) -> u64 {
     (m.doom.as_ref().map(|d| (d.reason, &d.message, d.pause)), m.purge.as_ref().map(|p| p.gone)).hash(&mut h);
     (m.trouble.as_ref().map(|t| &t.message), m.latch.as_ref().map(|l| l.trying), m.timeouts, m.tries.failed.min(2)).hash(&mut h);
     (m.record.spec_hash(), m.record.confirms(&m.object, m.hash.as_deref(), m.id.as_ref()), m.record.in_flight()).hash(&mut h);
+    (world.leased, m.drain.is_some(), m.drains(), world.drain_by.map(|by| by <= world.now), m.health.verdict()).hash(&mut h);
     h.finish()
+}
+
+/// When leases are revoked is another time in each life.
+fn without_times(message: &str) -> &str {
+    message.split(", at ").next().unwrap_or(message)
 }
 
 /// Without further trouble it comes to rest; what was met on the way does too.
@@ -186,7 +217,10 @@ fn heals(world: &World, good: &mut HashSet<u64>) {
 
 /// Explores everything within the budget; answers how many different states there were.
 fn explore(budget: Budget) -> usize {
-    let mut start = World::new(object(), impatient());
+    explore_from(World::new(object(), impatient()), budget)
+}
+
+fn explore_from(mut start: World, budget: Budget) -> usize {
     start.machine.history.clear();
     let (mut seen, mut good) = (HashSet::new(), HashSet::new());
     let mut queue = VecDeque::from([(start, budget)]);
@@ -234,4 +268,35 @@ fn every_life_with_two_faults_and_an_edit_ends_well_op_16_pc_12() {
 fn every_life_with_an_accident_a_replacement_and_a_crash_ends_well_op_14_op_15_op_33() {
     let states = explore(Budget { crashes: 1, replacements: 1, accidents: 1, ..NOTHING });
     assert!(states > 1_000, "explored only {states}");
+}
+
+/// LS-16, issue 10, 27: a proxy that serves and is leased, in an otherwise impatient world. That nothing is removed before
+/// its leases have ended or `drainBy` has come is an invariant of the world.
+fn leased() -> World {
+    let (drain_timeout, poll_drift) = (Duration::from_secs(5), Duration::from_secs(2));
+    let settings = Settings { drain_timeout, poll_drift, ..impatient() };
+    let mut world = World::new(object(), settings);
+    world.settle();
+    world.probe(true, false);
+    world.settle();
+    world.leased = true;
+    world
+}
+
+#[test]
+fn every_life_of_a_leased_proxy_with_an_edit_a_deletion_and_a_crash_ends_well_ls_16() {
+    let states = explore_from(leased(), Budget { crashes: 1, edits: 1, deletions: 1, ..NOTHING });
+    assert!(states > 1_000, "explored only {states}");
+}
+
+#[test]
+fn every_life_of_a_leased_proxy_with_an_accident_a_replacement_and_a_deletion_ends_well_ls_16() {
+    let states = explore_from(leased(), Budget { accidents: 1, replacements: 1, deletions: 1, ..NOTHING });
+    assert!(states > 1_000, "explored only {states}");
+}
+
+#[test]
+fn every_life_of_a_leased_proxy_with_two_faults_and_a_deletion_ends_well_ls_16() {
+    let states = explore_from(leased(), Budget { faults: 2, deletions: 1, ..NOTHING });
+    assert!(states > 100, "explored only {states}");
 }

@@ -10,7 +10,7 @@ use egress_protocol::provider::{ErrorClass, Op};
 use egress_protocol::resource::conditions::{Status, find, kind, status};
 use egress_protocol::resource::{Endpoint, HealthCheck, Mode, Phase, ProxySpec, ProxyStatus};
 use egress_protocol::source::{EventReason, SourceError};
-use egress_protocol::{ObjectKey, Secret};
+use egress_protocol::{ObjectKey, Secret, Timestamp};
 
 use super::world::{Vm1, World, fault, installation, object, settings};
 use crate::machine::{Fault, Input};
@@ -995,4 +995,92 @@ fn no_text_of_ours_holds_user_data_or_credentials_s7() {
     world.settle();
     let told = format!("{:?} {} {:?}", world.machine, world.machine.explain(world.now), world.object.status);
     assert!(!told.contains("sentinel"));
+}
+
+fn leased() -> World {
+    World { leased: true, ..World::ready() }
+}
+
+fn drain_by(world: &World) -> Option<Timestamp> {
+    world.availability.as_ref().and_then(|entry| entry.drain_by)
+}
+
+/// LS-16, issue 10, 27: it was deleted at once, under its holders.
+#[test]
+fn a_leased_proxy_that_is_deleted_or_replaced_waits_for_its_leases_ls_16() {
+    let changes: [fn(&mut World); 3] =
+        [|world| world.touch(|object| object.deleting = true), |world| world.set_port(3129), World::ask_for_replacement];
+    for change in changes {
+        let mut world = leased();
+        change(&mut world);
+        world.deliver();
+        let by = world.now + Duration::from_secs(300);
+        let entry = world.availability.clone().unwrap();
+        assert_eq!((entry.draining, entry.drain_by), (true, Some(by)), "no new grants, and the holders are told");
+        world.live(Duration::from_secs(200));
+        assert!(!world.calls.contains(&Op::Delete) && world.vm.is_some(), "it waits");
+        assert_eq!(world.target.as_ref().map(|target| target.port), Some(3128), "and is probed where it listens all the while");
+        assert_eq!(world.availability.as_ref().map(|entry| entry.port), Some(3128));
+        let mut released = world.clone();
+        released.release();
+        released.settle_writes();
+        assert!(released.calls.contains(&Op::Delete), "until the last lease has ended");
+        world.live(Duration::from_secs(105));
+        assert!(world.calls.contains(&Op::Delete), "at most for the drain timeout");
+    }
+}
+
+#[test]
+fn a_proxy_without_leases_goes_at_once_ls_16() {
+    let mut world = World::ready();
+    let began = world.now;
+    world.touch(|object| object.deleting = true);
+    world.settle();
+    assert!(world.is_gone() && world.vm.is_none());
+    assert!(world.now.since(began) < Duration::from_secs(60));
+}
+
+#[test]
+fn an_instance_that_is_unhealthy_or_gone_is_not_waited_for_ls_16() {
+    let mut world = leased();
+    world.probe(false, false);
+    world.touch(|object| object.deleting = true);
+    world.deliver();
+    assert_eq!(drain_by(&world), None);
+    world.live(Duration::from_secs(2));
+    assert!(world.calls.contains(&Op::Delete));
+    // It turns unhealthy, or vanishes, while it drains.
+    for vanishes in [false, true] {
+        let mut world = leased();
+        world.touch(|object| object.deleting = true);
+        world.deliver();
+        world.live(Duration::from_secs(10));
+        assert!(drain_by(&world).is_some());
+        if vanishes {
+            world.vm = None;
+        } else {
+            world.probe(false, false);
+        }
+        world.live(Duration::from_secs(130));
+        assert!(world.is_gone() && world.vm.is_none(), "{vanishes}: {:#}", world.machine.explain(world.now));
+    }
+}
+
+#[test]
+fn an_edit_that_is_taken_back_ends_the_wait_ls_16() {
+    let mut world = leased();
+    world.set_port(3129);
+    world.deliver();
+    let first = drain_by(&world).unwrap();
+    world.live(Duration::from_secs(10));
+    world.set_port(3128);
+    world.deliver();
+    let entry = world.availability.clone().unwrap();
+    assert_eq!((entry.draining, entry.drain_by), (false, None));
+    world.live(Duration::from_secs(10));
+    world.set_port(3129);
+    world.deliver();
+    world.input(Input::Drained(first));
+    world.live(Duration::from_secs(10));
+    assert!(!world.calls.contains(&Op::Delete), "a word about the wait before says nothing");
 }

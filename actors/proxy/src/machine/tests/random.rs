@@ -35,6 +35,7 @@ enum Happening {
     CapacityFreed,
     ProviderDown(bool),
     Crash(bool, bool),
+    Lease(bool),
 }
 
 fn happening() -> impl Strategy<Value = Happening> {
@@ -68,6 +69,7 @@ fn happening() -> impl Strategy<Value = Happening> {
         1 => Just(H::CapacityFreed),
         1 => any::<bool>().prop_map(H::ProviderDown),
         3 => (any::<bool>(), any::<bool>()).prop_map(|(c, w)| H::Crash(c, w)),
+        3 => any::<bool>().prop_map(H::Lease),
     ]
 }
 
@@ -112,6 +114,9 @@ fn happen(world: &mut World, what: &Happening) {
         Happening::CapacityFreed => world.input(Input::CapacityFreed),
         Happening::ProviderDown(down) => world.input(Input::ProviderDown(down)),
         Happening::Crash(call, write) => world.crash(call, write),
+        // A draining proxy is not granted.
+        Happening::Lease(true) => world.leased |= world.availability.as_ref().is_some_and(|entry| entry.healthy && !entry.draining),
+        Happening::Lease(false) => world.release(),
         Happening::Answer
         | Happening::Fail(..)
         | Happening::Written

@@ -8,6 +8,7 @@ use egress_protocol::lease::ProxyAvailability;
 use egress_protocol::object::{Annotations, CloudInit, CredentialsState, ProxyObject};
 use egress_protocol::prober::{ProbeFailure, ProbeOutcome, ProbeReport, ProbeTarget};
 use egress_protocol::provider::{DeleteOutcome, ErrorClass, Instance, InstanceState, Op};
+use egress_protocol::resource::conditions::{self, Status, kind};
 use egress_protocol::resource::{HealthCheck, Mode, Phase, ProxySpec, ProxyStatus};
 use egress_protocol::source::{EventReason, SourceError};
 use egress_protocol::{InstallationId, InstanceId, InstanceName, ObjectKey, Timestamp, Uid};
@@ -64,6 +65,12 @@ pub(super) struct World {
     pub(super) writes: u32,
     /// A replacement was asked for since the instance was made.
     pub(super) unwanted: bool,
+    /// A lease of it runs.
+    pub(super) leased: bool,
+    /// When the leases are revoked, as the book was told first.
+    pub(super) drain_by: Option<Timestamp>,
+    /// It served before what happens now.
+    pub(super) serves: bool,
 }
 
 pub(super) fn settings() -> Settings {
@@ -83,6 +90,7 @@ pub(super) fn impatient() -> Settings {
         poll_first: zero,
         repeat_delete: zero,
         write_interval: zero,
+        drain_timeout: zero,
         ..Settings::default()
     }
 }
@@ -156,6 +164,9 @@ impl World {
             calls: Vec::new(),
             writes: 0,
             unwanted: false,
+            leased: false,
+            drain_by: None,
+            serves: false,
         };
         world.perform(effects);
         world
@@ -166,8 +177,18 @@ impl World {
             Some(breaks) => breaks(&mut self.machine, input),
             None => input,
         };
+        let turns = matches!(&input, Input::Probed(report) if !report.healthy);
+        self.serves = self.machine.serving() && !turns;
         let effects = self.machine.step(self.now, input);
         self.perform(effects);
+    }
+
+    /// The last lease ends, and the book says so when it was asked.
+    pub(super) fn release(&mut self) {
+        self.leased = false;
+        if let Some(by) = self.availability.as_ref().and_then(|entry| entry.drain_by) {
+            self.input(Input::Drained(by));
+        }
     }
 
     /// The process dies between two steps and starts again from what is stored. What was on its way to the backend or the
@@ -192,6 +213,8 @@ impl World {
         if self.is_gone() {
             return;
         }
+        let recorded = &self.object.status;
+        self.serves = recorded.ip.is_some() && conditions::status(&recorded.conditions, kind::HEALTHY) == Status::True;
         let object = Arc::new(self.object.clone());
         let (machine, effects) =
             Machine::start(self.now, object, None, self.provider.clone(), installation(), Arc::clone(&self.settings), 7);
@@ -205,6 +228,7 @@ impl World {
     }
 
     fn perform(&mut self, effects: Vec<Effect>) {
+        let mut drained = None;
         for effect in effects {
             match effect {
                 Effect::Call { epoch, call } => {
@@ -239,7 +263,15 @@ impl World {
                 }
                 Effect::Probe(target) => self.target = Some(target),
                 Effect::StopProber => self.target = None,
-                Effect::Publish(availability) => self.availability = Some(availability),
+                Effect::Publish(availability) => {
+                    // The book keeps to what it was told first.
+                    self.drain_by = match (self.drain_by, availability.drain_by) {
+                        (Some(first), Some(by)) => Some(first.min(by)),
+                        (_, by) => by,
+                    };
+                    drained = availability.drain_by.filter(|_| !self.leased);
+                    self.availability = Some(availability);
+                }
                 Effect::Announce { reason, note } => self.events.push((reason, note)),
                 Effect::Foreign { .. } => self.foreign += 1,
                 Effect::Member(member) => self.member = member,
@@ -247,6 +279,9 @@ impl World {
             }
         }
         self.check_rest();
+        if let Some(by) = drained {
+            self.input(Input::Drained(by));
+        }
     }
 
     /// The invariants of a call, on the truth rather than on what the machine holds for it.
@@ -267,6 +302,9 @@ impl World {
             }
             Call::Delete(_) => {
                 let known = &self.machine.object;
+                let runs = self.vm.as_ref().is_some_and(|vm| vm.state == Vm1::Running);
+                let waited = !self.leased || !self.serves || !runs || self.drain_by.is_some_and(|by| self.now >= by);
+                assert!(waited, "what serves is not removed while leases of it run (LS-16)");
                 if let Some(vm) = &self.vm
                     && !known.deleting
                     && !self.unwanted
