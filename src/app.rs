@@ -5,6 +5,7 @@
 //! What must stay true: whatever can be wrong with the settings is found before the first actor starts, and is exit 2;
 //! a tree that ends by itself is exit 3; an orderly stop waits for every part and is exit 0.
 
+mod clock;
 mod cluster;
 mod leader;
 mod listeners;

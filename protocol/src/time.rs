@@ -1,26 +1,49 @@
 //! One clock, one way to write a time, one way to read a duration.
+//!
+//! What must stay true: [`Timestamp`]s are points of one time line that runs evenly whatever becomes of the system clock, so
+//! that leases, timers and deadlines keep their length. Where a time is written or read (RFC 3339, the Kubernetes types, Unix
+//! time) it is moved by what the system clock was set off meanwhile.
 
 use std::fmt;
 use std::ops::{Add, Sub};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 const EPOCH: jiff::civil::DateTime = jiff::civil::date(1970, 1, 1).at(0, 0, 0, 0);
 
+/// How far the system clock was set off since this process read it first, in milliseconds. One per process, as that clock.
+static STEPPED: AtomicI64 = AtomicI64::new(0);
+
+fn stepped() -> i64 {
+    STEPPED.load(Ordering::Relaxed)
+}
+
 /// A wall-clock instant in whole milliseconds since the Unix epoch. Written as RFC 3339, UTC, three decimals (LS-21).
+///
+/// Inside the process it is counted as if the system clock had never been set ([`Clock`]).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Timestamp(i64);
 
 impl Timestamp {
-    /// From milliseconds since the Unix epoch.
+    /// From milliseconds since the Unix epoch, inside the process.
     pub const fn from_millis(millis: i64) -> Self {
         Self(millis)
     }
 
-    /// Milliseconds since the Unix epoch.
+    /// Milliseconds since the Unix epoch, inside the process.
     pub const fn as_millis(self) -> i64 {
         self.0
+    }
+
+    /// Milliseconds since the Unix epoch as the rest of the world counts them.
+    pub fn unix_millis(self) -> i64 {
+        self.0.saturating_add(stepped())
+    }
+
+    fn from_unix_millis(millis: i64) -> Self {
+        Self(millis.saturating_sub(stepped()))
     }
 
     /// How long after `earlier` this is; zero when it is not after it.
@@ -30,7 +53,7 @@ impl Timestamp {
 
     /// Reads RFC 3339, rounding down to milliseconds.
     pub fn parse(text: &str) -> Option<Self> {
-        text.parse::<jiff::Timestamp>().ok().map(|at| Self(at.as_millisecond())).or_else(|| Self::parse_last_days(text))
+        text.parse::<jiff::Timestamp>().ok().map(Self::from).or_else(|| Self::parse_last_days(text))
     }
 
     /// The last two days of the year 9999, by which people mean for ever: an instant of the library ends before them.
@@ -43,13 +66,13 @@ impl Timestamp {
 
     /// The same instant for the Kubernetes types.
     pub fn to_jiff(self) -> jiff::Timestamp {
-        jiff::Timestamp::from_millisecond(self.0).unwrap_or(jiff::Timestamp::MAX)
+        jiff::Timestamp::from_millisecond(self.unix_millis()).unwrap_or(jiff::Timestamp::MAX)
     }
 }
 
 impl From<jiff::Timestamp> for Timestamp {
     fn from(at: jiff::Timestamp) -> Self {
-        Self(at.as_millisecond())
+        Self::from_unix_millis(at.as_millisecond())
     }
 }
 
@@ -99,30 +122,63 @@ impl<'de> Deserialize<'de> for Timestamp {
 
 /// The one clock of a process: the wall clock read once at start, moved on by tokio's monotonic clock. It never
 /// steps back, and a paused test clock drives it. (The kernel slews the monotonic clock as it slews the wall
-/// clock, so the two part only when somebody sets the date by hand.)
+/// clock, so the two part only when somebody sets the date, or the machine slept.)
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
     wall: Timestamp,
     mono: tokio::time::Instant,
+    /// The same moment by a clock that no test can pause; `None` for a clock that does not show the system's time.
+    read: Option<std::time::Instant>,
 }
+
+/// The system clock is off by less than this all the time, without having been set: it was read a moment later.
+const TOLERANCE_MILLIS: u64 = 500;
 
 impl Clock {
     /// Reads the system clock; call once, in the composition root.
     #[expect(clippy::disallowed_methods, reason = "the one place that reads the system clock")]
     pub fn system() -> Self {
-        let wall = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-        Self::starting_at(Timestamp::from_millis(i64::try_from(wall.as_millis()).unwrap_or(0)))
+        let read = Some(std::time::Instant::now());
+        Self { read, ..Self::starting_at(Timestamp::from_unix_millis(system_millis())) }
     }
 
     /// A clock that shows `wall` now; for tests.
     pub fn starting_at(wall: Timestamp) -> Self {
-        Self { wall, mono: tokio::time::Instant::now() }
+        Self { wall, mono: tokio::time::Instant::now(), read: None }
     }
 
     /// Now.
     pub fn now(&self) -> Timestamp {
         self.wall + self.mono.elapsed()
     }
+
+    /// Looks whether the system clock was set since the last look; if so, by how many milliseconds. From then on every
+    /// clock of the process writes and reads times by it, and none of them jumps.
+    pub fn follow(&self) -> Option<i64> {
+        let read = self.read?;
+        let (before, shows) = (read.elapsed(), system_millis());
+        // Kept waiting between the two readings: the next look will tell.
+        if read.elapsed().saturating_sub(before) > Duration::from_millis(100) {
+            return None;
+        }
+        let step = off(shows, (self.wall + before).unix_millis())?;
+        STEPPED.fetch_add(step, Ordering::Relaxed);
+        Some(step)
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the one place that reads the system clock")]
+fn system_millis() -> i64 {
+    let now = std::time::SystemTime::now();
+    let millis = |d: Duration| i64::try_from(d.as_millis()).unwrap_or(i64::MAX);
+    // Before 1970: a machine whose clock was never set.
+    now.duration_since(std::time::UNIX_EPOCH).map_or_else(|before| -millis(before.duration()), millis)
+}
+
+/// How far the system clock is off what it should show, if it was set.
+fn off(shows: i64, should_show: i64) -> Option<i64> {
+    let step = shows.saturating_sub(should_show);
+    (step.unsigned_abs() >= TOLERANCE_MILLIS).then_some(step)
 }
 
 /// A text of more characters is no duration.
@@ -245,5 +301,12 @@ mod tests {
             let _answered = parse_duration(&text);
             let _also_without = parse_duration(text.trim_end_matches(&noise));
         }
+    }
+
+    #[test]
+    fn a_clock_that_was_set_is_told_from_one_that_is_read_late_issue_10_item_26() {
+        assert_eq!([off(1_000, 1_000), off(1_499, 1_000), off(501, 1_000)], [None; 3]);
+        assert_eq!([off(3_601_000, 1_000), off(-3_599_000, 1_000)], [Some(3_600_000), Some(-3_600_000)]);
+        assert_eq!([Clock::system().follow(), Clock::starting_at(Timestamp::from_millis(0)).follow()], [None; 2]);
     }
 }

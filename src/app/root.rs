@@ -1,7 +1,7 @@
 //! The root of the tree: starts every part in order, owns nothing else.
 //!
 //! Role: the order of start and stop. Supervised by nobody: its crash ends the process with exit 3 (SV-2). Receives
-//! nothing. Supervises `http`, and then
+//! nothing. Supervises `http` and `clock`, and then
 //!
 //! - standalone: what a leader runs ([`LeaderArgs`]), with `source` between the directory and the rounds;
 //! - in a cluster: the reviewer of those who scrape metrics, `source`, which every replica has, and `leadership`, or without an election the leader's branch itself.
@@ -18,6 +18,7 @@ use egress_protocol::message::Never;
 use egress_supervision::{Actor, Context, Failure};
 use serde_json::json;
 
+use super::clock;
 use super::leader::{self, LeaderArgs};
 use crate::http::actor::HttpArgs;
 
@@ -56,6 +57,7 @@ impl Actor for Root {
 
     async fn start(ctx: &Context<Self>, args: RootArgs) -> Result<Self, Failure> {
         ctx.start_child_and_wait(args.http.spec()).await?;
+        ctx.start_child_and_wait(clock::spec()).await?;
         match args.rest {
             Rest::Standalone { source, leader } => {
                 leader.start_proxies(ctx).await?;

@@ -104,11 +104,14 @@ async fn the_demonstration_lists_leases_and_carries_traffic_and_survives_a_resta
 async fn debug_shows_every_part(debug: SocketAddr) {
     let tree = get(debug, "/debug/actors").await.json();
     let children: Vec<&str> = tree["children"].as_array().unwrap().iter().map(|c| c["id"].as_str().unwrap()).collect();
-    assert_eq!(children, ["http", "providers", "lease-journal", "lease-broker", "judge", "proxies", "source", "sweeper", "monitor"]);
-    let proxies = &tree["children"][5]["children"];
+    assert_eq!(
+        children,
+        ["http", "clock", "providers", "lease-journal", "lease-broker", "judge", "proxies", "source", "sweeper", "monitor"]
+    );
+    let proxies = &tree["children"][6]["children"];
     assert_eq!(proxies.as_array().unwrap().len(), 5);
     assert_eq!(proxies[0]["children"][0]["kind"], "prober");
-    assert_eq!(get(debug, "/debug/actors?depth=1").await.json()["children"][5]["children"], serde_json::json!([]));
+    assert_eq!(get(debug, "/debug/actors?depth=1").await.json()["children"][6]["children"], serde_json::json!([]));
     assert_eq!(get(debug, "/debug/actors?id=nobody").await.code(), "not-found");
     assert_eq!(get(debug, "/debug/actors?depth=x").await.fields(), ["depth"]);
     let providers = get(debug, "/debug/providers").await.json();

@@ -52,7 +52,8 @@ impl Certificate {
         params.is_ca = IsCa::ExplicitNoCa;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        let at = |time: Timestamp| rcgen::date_time_ymd(1970, 1, 1) + time.since(Timestamp::from_millis(0));
+        let since_1970 = |time: Timestamp| Duration::from_millis(u64::try_from(time.unix_millis()).unwrap_or(0));
+        let at = |time: Timestamp| rcgen::date_time_ymd(1970, 1, 1) + since_1970(time);
         (params.not_before, params.not_after) = (at(from), at(until));
         let key = KeyPair::generate()?;
         let der = params.self_signed(&key)?.der().clone();

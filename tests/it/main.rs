@@ -14,6 +14,7 @@
 mod architecture;
 mod bad_input;
 mod callers;
+mod clock;
 mod cluster;
 mod crash;
 mod demo;
@@ -27,5 +28,6 @@ mod scale;
 mod secrets;
 mod supervision;
 mod support;
+mod suspicion;
 mod third_party;
 mod traces;

@@ -12,6 +12,7 @@ use egress_protocol::object::{CredentialsState, ProxyObject};
 use egress_protocol::resource::conditions::{self, Status, kind, reason};
 use egress_protocol::resource::{Phase, ProxyStatus};
 use egress_protocol::{InstallationId, InstanceId, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 /// A condition in the making.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,7 +59,7 @@ pub(crate) struct Facts<'a> {
     pub(crate) latency_millis: Option<i64>,
     pub(crate) checked_at: Option<Timestamp>,
     /// End of the probe that caused the last transition.
-    pub(crate) turned_at: Option<Timestamp>,
+    pub(crate) turned_at: Option<&'a Time>,
 }
 
 impl Facts<'_> {
@@ -124,7 +125,7 @@ impl Facts<'_> {
             spec_hash: self.hash.map(str::to_owned),
             observed_generation: Some(generation),
             latency_millis: self.latency_millis,
-            last_health_check_time: self.turned_at.map(|at| time(last, at)),
+            last_health_check_time: self.turned_at.cloned(),
             conditions,
         }
     }
@@ -228,12 +229,3 @@ pub(crate) fn differs(want: &ProxyStatus, last: &ProxyStatus) -> bool {
         || (observed_generation, last_health_check_time) != (&last.observed_generation, &last.last_health_check_time)
         || conditions != &last.conditions
 }
-
-/// The API's times have whole seconds in places; the one that is there already is kept when it says the same.
-fn time(last: &ProxyStatus, at: Timestamp) -> TimeOf {
-    match &last.last_health_check_time {
-        Some(time) if Timestamp::from(time.0) == at => time.clone(),
-        _ => k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at.to_jiff()),
-    }
-}
-type TimeOf = k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;

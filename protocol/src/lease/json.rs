@@ -39,7 +39,7 @@ pub fn write_bool(value: bool, out: &mut Vec<u8>) {
 /// A time with its quotes: RFC 3339, UTC, three decimals.
 pub fn write_time(at: Timestamp, out: &mut Vec<u8>) {
     const DAY: i64 = 86_400_000;
-    let millis = at.as_millis();
+    let millis = at.unix_millis();
     let (days, rest) = (millis.div_euclid(DAY), millis.rem_euclid(DAY));
     // Civil date from days since the epoch, after Howard Hinnant's algorithm (years counted from 1 March).
     let shifted = days + 719_468;

@@ -132,7 +132,7 @@ fn provider_targets(encoder: &mut DescriptorEncoder<'_>, health: &HealthSnapshot
         targets.iter().map(|(checked, target, took)| (labelled(checked, target), took.as_secs_f64())),
     )?;
     // Milliseconds of this age fit a double exactly.
-    let seconds = |at: Timestamp| at.as_millis() as f64 / 1000.0;
+    let seconds = |at: Timestamp| at.unix_millis() as f64 / 1000.0;
     by_target(
         encoder,
         "check_timestamp_seconds",

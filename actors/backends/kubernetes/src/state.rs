@@ -50,7 +50,7 @@ pub(crate) fn observe(pod: &Pod) -> Observed {
 
 /// When it was made, by the API server's clock.
 pub(crate) fn created_at(pod: &Pod) -> Option<Timestamp> {
-    pod.metadata.creation_timestamp.as_ref().map(|Time(at)| Timestamp::from_millis(at.as_millisecond()))
+    pod.metadata.creation_timestamp.as_ref().map(|Time(at)| Timestamp::from(*at))
 }
 
 /// The first IPv4 address, or what there is instead.
@@ -67,7 +67,7 @@ fn address(status: &PodStatus) -> Result<Ipv4Addr, String> {
 fn terminating(due: &Time, node: Option<&str>, status: &PodStatus) -> String {
     let on = node.map(|node| format!(" on node {node}")).unwrap_or_default();
     let why = disruption(status).map(|why| format!("; {why}")).unwrap_or_default();
-    bounded(format!("terminating{on}, due at {}{why}", Timestamp::from_millis(due.0.as_millisecond())))
+    bounded(format!("terminating{on}, due at {}{why}", Timestamp::from(due.0)))
 }
 
 /// Everything that says why it is not just running.

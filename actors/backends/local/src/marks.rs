@@ -86,8 +86,8 @@ fn same(a: &str, b: &str) -> bool {
 
 /// RFC 3339, UTC, whole seconds (PC-52).
 pub(crate) fn whole_seconds(at: Timestamp) -> String {
-    let text = Timestamp::from_millis(at.as_millis().div_euclid(1000) * 1000).to_string();
-    text.strip_suffix(".000Z").map_or(text.clone(), |seconds| format!("{seconds}Z"))
+    let text = at.to_string();
+    text.split_once('.').map_or(text.clone(), |(seconds, _)| format!("{seconds}Z"))
 }
 
 /// Tells whether an instance was made for this placement.

@@ -66,7 +66,7 @@ enum Answer {
 
 /// Both clocks now.
 pub(super) fn now(clock: Clock, base: Instant) -> Now {
-    Now { mono: base.elapsed(), wall: clock.now().as_millis().saturating_mul(1000) }
+    Now { mono: base.elapsed(), wall: clock.now().unix_millis().saturating_mul(1000) }
 }
 
 /// What the election has to know of the settings.

@@ -11,6 +11,8 @@ use egress_protocol::resource::ProxyStatus;
 use egress_protocol::resource::conditions::{self, Status, kind, reason};
 use egress_protocol::source::EventReason;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
 use super::{Effect, Machine};
 use crate::status::Said;
 
@@ -39,7 +41,8 @@ pub(super) struct Health {
     since: Option<Timestamp>,
     /// Start of the probe that turned it from healthy, until it turns back.
     turned_by: Option<Timestamp>,
-    pub(super) turned_at: Option<Timestamp>,
+    /// As it is written: what was written once is not written anew because the system clock was set.
+    pub(super) turned_at: Option<Time>,
     pub(super) checked_at: Option<Timestamp>,
     pub(super) latency_millis: Option<i64>,
     pub(super) egress: Option<IpAddr>,
@@ -68,7 +71,7 @@ impl Health {
 
     /// The last written verdict stands (HE-2).
     pub(super) fn load(&mut self, status: &ProxyStatus) {
-        self.turned_at = status.last_health_check_time.as_ref().map(|time| Timestamp::from(time.0));
+        self.turned_at = status.last_health_check_time.clone();
         self.latency_millis = status.latency_millis;
         self.egress = status.egress_ip.as_deref().and_then(|ip| ip.parse().ok());
         let Some(condition) = conditions::find(&status.conditions, kind::HEALTHY) else { return };
@@ -165,7 +168,7 @@ impl Machine {
         if !report.healthy && target_side && self.health.holds(report.started_at) {
             return;
         }
-        self.health.turned_at = Some(report.ended_at);
+        self.health.turned_at = Some(Time(report.ended_at.to_jiff()));
         if report.healthy {
             self.unhelped = 0;
             self.health.turned_by = None;

@@ -140,7 +140,7 @@ impl Machine {
             egress: self.health.egress,
             latency_millis: self.health.latency_millis,
             checked_at: self.health.checked_at,
-            turned_at: self.health.turned_at,
+            turned_at: self.health.turned_at.as_ref(),
         }
     }
 

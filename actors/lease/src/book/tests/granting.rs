@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use egress_protocol::Uid;
 use egress_protocol::lease::{
-    Caller, GrantRequest, LeaseError, LeaseFilter, LeaseId, LeaseState, ProblemCode, ProxyAvailability, Selector,
+    Caller, GrantRequest, LeaseError, LeaseFilter, LeaseId, LeaseState, ProblemCode, ProxyAvailability, ProxyFilter, ProxyWalk, Selector,
 };
 use egress_protocol::resource::Phase;
 
@@ -360,6 +360,25 @@ fn a_restarted_client_finds_its_leases_by_owner_m21() {
     }
     assert_eq!(seen.len(), 10);
     assert!(seen.is_sorted());
+}
+
+/// M1: probing stands still for ten minutes. The last that was known is listed and granted, with the age of the knowledge.
+#[test]
+fn when_probing_stalls_the_last_known_good_is_listed_and_its_age_shows_m1() {
+    let mut world = World::new();
+    let began = world.now;
+    for n in 0..14 {
+        let checked_at = Some(began + Duration::from_secs(n));
+        world.publish(ProxyAvailability { checked_at, ..proxy(&format!("p{n:02}"), 1) });
+    }
+    world.pass(600.0);
+    let filter = ProxyFilter { healthy: Some(true), ..ProxyFilter::default() };
+    let mut walk = ProxyWalk::new(filter, None, 100, world.caller.clone());
+    let page = std::iter::repeat_with(|| world.book.walk_proxies(&mut walk)).flatten().next().unwrap();
+    let checked: Vec<_> = page.items.iter().map(|item| item.checked_at.unwrap()).collect();
+    assert_eq!(checked, (0..14).map(|n| began + Duration::from_secs(n)).collect::<Vec<_>>(), "all of them, and since when");
+    assert_eq!(world.now.since(world.book.stats().oldest_probe.unwrap()), Duration::from_secs(600), "the metric tells");
+    assert_eq!(world.names(&any(), 14).len(), 14, "and every one is granted");
 }
 
 #[test]
