@@ -6,6 +6,7 @@
 //! - [`commands`]: the subcommands that are not a running process
 //! - [`logging`]: one form for every line
 //! - [`telemetry`]: spans to a collector
+//! - [`tls`]: the one crypto backend
 
 pub mod app;
 pub mod commands;
@@ -14,4 +15,5 @@ pub mod http;
 pub mod lifecycle;
 pub mod logging;
 pub mod telemetry;
+pub mod tls;
 pub mod version;

@@ -3,8 +3,9 @@
 use std::process::ExitCode;
 
 use egress_config::cli;
-use egress_proxies_operator::commands;
+use egress_proxies_operator::{commands, tls};
 
 fn main() -> ExitCode {
+    tls::install();
     ExitCode::from(commands::run(cli::from_process()))
 }

@@ -58,8 +58,6 @@ impl Telemetry {
         if !settings.export {
             return Ok(None);
         }
-        // The exporter's client takes the process's provider of cryptography.
-        let _ = rustls::crypto::ring::default_provider().install_default();
         let exporter = OtlpExporter::builder().with_http().build()?;
         let mut resource = Resource::builder();
         if !settings.service_named {

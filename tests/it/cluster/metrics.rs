@@ -139,7 +139,7 @@ struct Scraper {
 impl Scraper {
     /// Waits until the listener is there, and takes its certificate.
     async fn of(operator: &Operator) -> Self {
-        let _ = rustls::crypto::ring::default_provider().install_default();
+        egress_proxies_operator::tls::install();
         let address: SocketAddr = operator.metrics.address.parse().unwrap();
         let seen = Arc::new(FirstSight(Mutex::default()));
         let config = ClientConfig::builder().dangerous().with_custom_certificate_verifier(Arc::clone(&seen) as _).with_no_client_auth();

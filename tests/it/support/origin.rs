@@ -131,7 +131,7 @@ impl Authority {
     }
 
     fn acceptor(&self) -> tokio_rustls::TlsAcceptor {
-        let _ = rustls::crypto::ring::default_provider().install_default();
+        egress_proxies_operator::tls::install();
         let key = PrivateKeyDer::try_from(self.key.clone()).unwrap();
         let config = rustls::ServerConfig::builder().with_no_client_auth().with_single_cert(vec![self.chain.clone()], key).unwrap();
         Arc::new(config).into()
