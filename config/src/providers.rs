@@ -11,6 +11,7 @@ mod local;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use egress_protocol::resource::conditions::cut;
 use egress_protocol::resource::grammar;
 use sha2::{Digest, Sha256};
 
@@ -50,20 +51,31 @@ pub struct ProviderEntry {
 
 impl ProviderEntry {
     /// The name of its type.
-    pub const fn type_name(&self) -> &'static str {
-        match self.block {
-            ProviderBlock::Local(_) => local::TYPE.name,
-            ProviderBlock::Kubernetes(_) => kubernetes::TYPE.name,
-        }
+    pub fn type_name(&self) -> &'static str {
+        self.type_().name
     }
 
     /// The credential and trust files it names. They are read per dial or request (PC-74), so a change of one needs no
     /// restart; it ends latches all the same (PC-59).
-    pub const fn files(&self) -> Vec<PathBuf> {
+    pub fn files(&self) -> Vec<CredentialFile> {
+        (self.type_().files)(&self.block)
+    }
+
+    fn type_(&self) -> &'static Type {
         match self.block {
-            ProviderBlock::Local(_) | ProviderBlock::Kubernetes(_) => Vec::new(),
+            ProviderBlock::Local(_) => &local::TYPE,
+            ProviderBlock::Kubernetes(_) => &kubernetes::TYPE,
         }
     }
+}
+
+/// A file that an entry names and that is not part of the providers file: a key, a token, a certificate of trust.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CredentialFile {
+    /// The key that names it, below the entry: `kvm.sshKeyFile`.
+    pub key: String,
+    /// Where it is.
+    pub path: PathBuf,
 }
 
 /// The block of an entry, by type.
@@ -82,8 +94,13 @@ pub(crate) struct Type {
     pub(crate) name: &'static str,
     /// Whether an entry must have the block (PC-81).
     pub(crate) block_required: bool,
-    /// Keys of the block that take effect without a restart of the entry (LO-3).
+    /// Keys of the block that take effect without a restart of the entry (PC-104). `*` stands for each item of a list and each
+    /// key of a map: `hosts.*.note`.
     pub(crate) live: &'static [&'static str],
+    /// The credential and trust files that the block names.
+    pub(crate) files: fn(&ProviderBlock) -> Vec<CredentialFile>,
+    /// What the block opens on purpose, for people to look at (PC-73): `insecureOpenProxy: …`.
+    pub(crate) warnings: fn(&ProviderBlock) -> Vec<String>,
     /// Reads the block; `None` stands for an absent one. Faults go to the sink.
     pub(crate) read: fn(Option<&Node>, &mut Sink<'_>) -> Option<ProviderBlock>,
 }
@@ -146,13 +163,14 @@ pub(crate) fn parse_nodes(file: &str, nodes: &[Node], types: &[&Type]) -> Result
     if let Some(mut keys) = Keys::new(node, WHOLE, &mut sink) {
         match keys.get("providers") {
             Some(_) => {
+                let mut places = Vec::new();
                 for (i, (_, item)) in keys.items("providers", &mut sink).into_iter().flatten().enumerate() {
                     sink.about(Some(label(i, item)));
-                    if let Some(entry) = entry(item, &config.entries, types, &mut sink) {
-                        config.entries.push(entry);
-                    }
+                    places.extend(Place::of(i, item));
+                    config.entries.extend(entry(item, types, &mut sink));
                 }
                 sink.about(None);
+                between(&places, &mut sink);
             }
             None if node.get("providers").is_some() => {}
             None => sink.push(node.line, "providers", "is required"),
@@ -162,7 +180,10 @@ pub(crate) fn parse_nodes(file: &str, nodes: &[Node], types: &[&Type]) -> Result
     if sink.len() > 0 {
         return Err(sink.into_faults());
     }
-    config.warnings = config.entries.iter().filter_map(insecure).collect();
+    let warnings = |entry: &ProviderEntry| -> Vec<String> {
+        (entry.type_().warnings)(&entry.block).into_iter().map(|warning| format!("entry {:?}: {warning}", entry.name)).collect()
+    };
+    config.warnings = config.entries.iter().flat_map(warnings).collect();
     if config.entries.is_empty() {
         config.warnings.push(format!("{file} configures no provider: Managed proxies wait with ProviderNotConfigured"));
     }
@@ -177,16 +198,37 @@ fn label(index: usize, item: &Node) -> String {
     }
 }
 
-fn entry(item: &Node, before: &[ProviderEntry], types: &[&Type], sink: &mut Sink<'_>) -> Option<ProviderEntry> {
+/// An entry with a name, for what lies between entries.
+struct Place<'a> {
+    index: usize,
+    name: &'a str,
+    line: Option<usize>,
+}
+
+impl<'a> Place<'a> {
+    fn of(index: usize, item: &'a Node) -> Option<Self> {
+        let named = item.entries()?.iter().find(|entry| entry.key == "name")?;
+        Some(Self { index, name: named.value.text()?, line: named.line })
+    }
+}
+
+/// Faults that no entry has by itself, each told with both places (PC-105).
+fn between(places: &[Place<'_>], sink: &mut Sink<'_>) {
+    for (i, place) in places.iter().enumerate() {
+        if let Some(first) = places.iter().take(i).find(|first| first.name == place.name) {
+            sink.about(Some(format!("providers[{}] {:?}", place.index, place.name)));
+            sink.push(place.line, "name", format!("is the name of providers[{}], too: names must be unique", first.index));
+        }
+    }
+    sink.about(None);
+}
+
+fn entry(item: &Node, types: &[&Type], sink: &mut Sink<'_>) -> Option<ProviderEntry> {
     let mut keys = Keys::new(item, WHOLE, sink)?;
     let name = match keys.text("name", sink) {
         Some(name) if !grammar::is_dns_label(name) => {
             let rule = "must be a DNS-1123 label: at most 63 of a-z, 0-9 and -, beginning and ending with a letter or digit";
             sink.push(keys.line("name"), "name", rule);
-            None
-        }
-        Some(name) if before.iter().any(|entry| &*entry.name == name) => {
-            sink.push(keys.line("name"), "name", "is the name of an earlier entry: names must be unique");
             None
         }
         Some(name) => Some(name),
@@ -203,7 +245,7 @@ fn entry(item: &Node, before: &[ProviderEntry], types: &[&Type], sink: &mut Sink
         Some(named) => {
             let own = types.iter().find(|known| known.name == named);
             if own.is_none() {
-                let reason = format!("is not a type of this version: known are {}", known.join(", "));
+                let reason = format!("{:?} is not a type of this version: known are {}", cut(named.to_owned(), 60), known.join(", "));
                 sink.push(keys.line("type"), "type", reason);
             }
             own
@@ -240,27 +282,37 @@ fn entry(item: &Node, before: &[ProviderEntry], types: &[&Type], sink: &mut Sink
     })
 }
 
-/// What an entry opens on purpose (PC-73).
-fn insecure(entry: &ProviderEntry) -> Option<String> {
-    match &entry.block {
-        ProviderBlock::Local(block) => block
-            .serves_everybody()
-            .then(|| format!("entry {:?}: insecureOpenProxy: its proxies serve everybody who can reach them", entry.name)),
-        ProviderBlock::Kubernetes(_) => None,
-    }
-}
-
 /// The entry without what takes effect at once.
 fn lasting(mut entry: serde_json::Value, own: &Type) -> serde_json::Value {
     let Some(entry_keys) = entry.as_object_mut() else { return entry };
-    if let Some(block) = entry_keys.get_mut(own.name).and_then(serde_json::Value::as_object_mut) {
-        block.retain(|key, _| !own.live.contains(&key.as_str()));
-        if block.is_empty() {
+    if let Some(block) = entry_keys.get_mut(own.name) {
+        for path in own.live {
+            remove(block, &path.split('.').collect::<Vec<_>>());
+        }
+        if block.as_object().is_some_and(serde_json::Map::is_empty) {
             // The same as no block at all.
             entry_keys.remove(own.name);
         }
     }
     entry
+}
+
+/// Takes what a path names out of a value.
+fn remove(value: &mut serde_json::Value, path: &[&str]) {
+    let Some((first, rest)) = path.split_first() else { return };
+    match value {
+        serde_json::Value::Object(map) if rest.is_empty() => map.retain(|key, _| *first != "*" && key != first),
+        serde_json::Value::Object(map) => {
+            map.iter_mut().filter(|(key, _)| *first == "*" || key == first).for_each(|(_, below)| remove(below, rest));
+        }
+        serde_json::Value::Array(items) if *first == "*" && rest.is_empty() => items.clear(),
+        serde_json::Value::Array(items) if *first == "*" => items.iter_mut().for_each(|item| remove(item, rest)),
+        serde_json::Value::Array(_)
+        | serde_json::Value::Null
+        | serde_json::Value::Bool(_)
+        | serde_json::Value::Number(_)
+        | serde_json::Value::String(_) => {}
+    }
 }
 
 /// SHA-256 over the entry as JSON, whose maps are in the order of their keys.

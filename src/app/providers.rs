@@ -1,17 +1,14 @@
 //! Entries of the providers file → backends: the one place that knows every backend's constructor. The types are those
 //! of [`egress_config::providers`]; a new one is a new arm of [`backend`] and of [`settings`].
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use egress_backend_kubernetes::{Budgets, CloudInit, KubernetesBackend, KubernetesConfig};
-use egress_backend_local::{Faults, Limits, LocalBackend, LocalConfig, Outside};
+use egress_backend_kubernetes::{KubernetesBackend, KubernetesConfig};
+use egress_backend_local::{LocalBackend, LocalConfig, Outside};
 use egress_config::cli::CommonSettings;
-use egress_config::providers::{
-    CloudInitPolicy, FaultKnobs, KubernetesBlock, LocalBlock, ProviderBlock, ProviderEntry, ProvidersConfig, Quantity,
-};
+use egress_config::providers::{KubernetesBlock, LocalBlock, ProviderBlock, ProviderEntry, ProvidersConfig};
 use egress_kube::{Access, ApiClient};
 use egress_protocol::InstallationId;
 use egress_protocol::leadership::Fence;
@@ -116,60 +113,15 @@ fn settings(entry: &ProviderEntry, around: &Surroundings) -> Settings {
 }
 
 fn local(entry: &ProviderEntry, block: &LocalBlock, around: &Surroundings) -> LocalConfig {
-    LocalConfig {
-        entry: Arc::clone(&entry.name),
-        installation: around.installation.clone(),
-        listen: block.listen_addresses.clone(),
-        sources: block.source_addresses.clone(),
-        allowed_clients: block.allowed_clients.clone(),
-        allowed_targets: block.allowed_targets.clone().and(&around.egress_allow),
-        limits: Limits {
-            max_connections: size(block.max_connections),
-            max_header_bytes: size(block.max_header_bytes),
-            connect_timeout: block.connect_timeout,
-            idle_timeout: block.idle_timeout,
-        },
-        faults: block.faults.iter().map(faults).collect(),
-        state_dir: around.state.clone(),
-    }
+    let config = LocalConfig::of(Arc::clone(&entry.name), around.installation.clone(), block, &around.egress_allow);
+    LocalConfig { state_dir: around.state.clone(), ..config }
 }
 
 fn kubernetes(entry: &ProviderEntry, block: &KubernetesBlock, around: &Surroundings) -> KubernetesConfig {
-    let amounts = |amounts: &BTreeMap<&'static str, Quantity>| {
-        amounts.iter().map(|(resource, amount)| ((*resource).to_owned(), amount.as_str().to_owned())).collect()
-    };
-    KubernetesConfig {
-        entry: Arc::clone(&entry.name),
-        installation: around.installation.clone(),
-        image: block.image.clone(),
-        cloud_init: match block.cloud_init_policy {
-            CloudInitPolicy::Ignore => CloudInit::Ignore,
-            CloudInitPolicy::Reject => CloudInit::Reject,
-        },
-        requests: amounts(&block.resources.requests),
-        limits: amounts(&block.resources.limits),
-        max_file_descriptors: block.max_file_descriptors,
-        allowed_clients: block.allowed_clients.clone(),
-        allowed_destinations: block.allowed_destinations.clone(),
-        image_pull_secrets: block.image_pull_secrets.clone(),
-        owned: around.cluster.has_the_proxies,
-        namespace: around.cluster.namespace.clone(),
-        budgets: Budgets::default(),
-    }
+    let config = KubernetesConfig::of(Arc::clone(&entry.name), around.installation.clone(), block);
+    KubernetesConfig { owned: around.cluster.has_the_proxies, namespace: around.cluster.namespace.clone(), ..config }
 }
 
 fn size(number: u32) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
-}
-
-fn faults(knobs: &FaultKnobs) -> Faults {
-    Faults {
-        proxies: knobs.proxies.clone(),
-        latency: knobs.latency,
-        refuse_after: knobs.refuse_after,
-        proxy_auth: knobs.proxy_auth,
-        reset_ratio: knobs.reset_ratio,
-        fail_ratio: knobs.fail_ratio,
-        create_error: knobs.create_error,
-    }
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-use super::{ProvidersConfig, parse};
+use super::{CredentialFile, ProvidersConfig, parse};
 use crate::fault::{Fault, Sink, WHOLE};
 
 /// Reads the content of a file, which is how its faults name it.
@@ -52,17 +52,28 @@ impl Snapshot {
                 .unwrap_or_else(|_| whole("cannot be parsed: the parser gave up on it".to_owned())),
             Err(error) => whole(format!("cannot be read: {error}")),
         };
-        let mut files = Vec::new();
+        let (mut files, mut missing) = (Vec::new(), Vec::new());
         for entry in config.iter_mut().flat_map(|config| &mut config.entries) {
             let named = entry.files();
-            if !named.is_empty() {
-                entry.fingerprint = with_files(&entry.fingerprint, &named);
+            let paths: Vec<PathBuf> = named.iter().map(|file| file.path.clone()).collect();
+            if !paths.is_empty() {
+                entry.fingerprint = with_files(&entry.fingerprint, &paths);
             }
-            files.extend(named);
+            missing.extend(named.iter().filter_map(|file| warn_unreadable(&entry.name, file)));
+            files.extend(paths);
+        }
+        if let Ok(config) = &mut config {
+            config.warnings.extend(missing);
         }
         let digest = digest(content, &files);
         Self { config, digest, files }
     }
+}
+
+/// A credential or trust file that is not there, or cannot be read: it may still land (PC-57, PC-73).
+fn warn_unreadable(entry: &str, file: &CredentialFile) -> Option<String> {
+    let error = fs::read(&file.path).err()?;
+    Some(format!("entry {entry:?}: {}: {} cannot be read: {error}; calls fail until it is there", file.key, file.path.display()))
 }
 
 /// A fingerprint that follows the content of files too; a missing one is a content of its own.
@@ -155,6 +166,17 @@ mod tests {
         fs::write(&path, "providers: [{name: a, type: local, local: {idleTimeout: 18446744073709551615s1000000000ns}}]").unwrap();
         let fault = Snapshot::read(&path).config.unwrap_err()[0].brief();
         assert_eq!(fault, "providers[0] \"a\": local.idleTimeout must be a duration such as 90s or 5m, 1s to 1h: it is too long");
+    }
+
+    /// PC-73: one line, with the entry and the key that names the file.
+    #[test]
+    fn a_credential_file_that_is_missing_is_a_warning_and_one_that_is_there_is_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = CredentialFile { key: "x.keyFile".to_owned(), path: dir.path().join("key") };
+        let warning = warn_unreadable("lab", &file).unwrap();
+        assert!(warning.starts_with("entry \"lab\": x.keyFile: ") && warning.contains("No such file"), "{warning}");
+        fs::write(&file.path, "key").unwrap();
+        assert_eq!(warn_unreadable("lab", &file), None);
     }
 
     /// PC-59: the fingerprint follows the files that an entry names.

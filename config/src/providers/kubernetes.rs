@@ -19,7 +19,8 @@ use crate::yaml::{Data, Node};
 pub use quantity::Quantity;
 
 /// Every key counts for Pods that are made later: a change restarts the entry.
-pub(super) static TYPE: Type = Type { name: "kubernetes", block_required: false, live: &[], read };
+pub(super) static TYPE: Type =
+    Type { name: "kubernetes", block_required: false, live: &[], files: |_| Vec::new(), warnings: |_| Vec::new(), read };
 
 /// What an entry of type `kubernetes` says.
 #[derive(Debug, Clone, PartialEq)]

@@ -12,7 +12,7 @@ use crate::fault::Sink;
 use crate::reader::Keys;
 use crate::yaml::Node;
 
-pub(super) static TYPE: Type = Type { name: "local", block_required: false, live: &LIVE, read };
+pub(super) static TYPE: Type = Type { name: "local", block_required: false, live: &LIVE, files: |_| Vec::new(), warnings, read };
 
 /// Everything but where instances listen and leave from, which they keep.
 const LIVE: [&str; 8] = [
@@ -56,6 +56,34 @@ impl LocalBlock {
     }
 }
 
+impl FaultKnobs {
+    /// Whether a pattern names the proxy `NAMESPACE/NAME`; `*` stands for any number of characters.
+    pub fn names(&self, proxy: &str) -> bool {
+        self.proxies.iter().any(|pattern| matches(pattern.as_bytes(), proxy.as_bytes()))
+    }
+}
+
+fn matches(pattern: &[u8], text: &[u8]) -> bool {
+    let (mut p, mut t) = (0, 0);
+    let mut star: Option<(usize, usize)> = None;
+    while t < text.len() {
+        if pattern.get(p) == Some(&b'*') {
+            star = Some((p, t));
+            p += 1;
+        } else if pattern.get(p) == Some(&text[t]) {
+            p += 1;
+            t += 1;
+        } else if let Some((at, from)) = star {
+            star = Some((at, from + 1));
+            p = at + 1;
+            t = from + 1;
+        } else {
+            return false;
+        }
+    }
+    pattern[p..].iter().all(|c| *c == b'*')
+}
+
 impl Default for LocalBlock {
     fn default() -> Self {
         let loopback = Ipv4Net::new(Ipv4Addr::new(127, 0, 0, 0), 8).map(IpNet::V4);
@@ -90,6 +118,11 @@ pub struct FaultKnobs {
     pub fail_ratio: f64,
     /// `createError`: creates fail with this class.
     pub create_error: Option<ErrorClass>,
+}
+
+fn warnings(block: &ProviderBlock) -> Vec<String> {
+    let open = matches!(block, ProviderBlock::Local(block) if block.serves_everybody());
+    open.then(|| "insecureOpenProxy: its proxies serve everybody who can reach them".to_owned()).into_iter().collect()
 }
 
 const SECOND: Duration = Duration::from_secs(1);

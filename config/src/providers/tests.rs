@@ -93,11 +93,12 @@ fn every_fault_of_a_file_is_told_at_once() {
             "providers.yaml:2: providers[0] \"Lab\", name: must be a DNS-1123 label: at most 63 of a-z, 0-9 and -, beginning and ending with a letter or digit",
             "providers.yaml:4: providers[0] \"Lab\", local.maxConnections: must be 1-65536, is 0",
             "providers.yaml:4: providers[0] \"Lab\", local.conectTimeout: is not a known key: known are listenAddresses, sourceAddresses, insecureOpenProxy, allowedClients, allowedTargets, maxConnections, maxHeaderBytes, connectTimeout, idleTimeout, faults",
-            "providers.yaml:6: providers[1] \"lab\", type: is not a type of this version: known are local, kubernetes",
+            "providers.yaml:6: providers[1] \"lab\", type: \"vmware\" is not a type of this version: known are local, kubernetes",
             "providers.yaml:9: providers[2] \"lab\", maxConcurrentCreates: must be 1-64, is 65",
             "providers.yaml:10: providers[3], must be a map",
             "providers.yaml:11: providers[4], name: is required",
             "providers.yaml:11: providers[4], type: is required: one of local, kubernetes",
+            "providers.yaml:7: providers[2] \"lab\", name: is the name of providers[1], too: names must be unique",
         ]
     );
 }
@@ -106,7 +107,7 @@ fn every_fault_of_a_file_is_told_at_once() {
 fn a_name_is_used_once() {
     assert_eq!(
         faults("providers: [{name: a, type: local}, {name: a, type: local}]"),
-        ["providers.yaml:1: providers[1] \"a\", name: is the name of an earlier entry: names must be unique"]
+        ["providers.yaml:1: providers[1] \"a\", name: is the name of providers[0], too: names must be unique"]
     );
 }
 
@@ -233,7 +234,7 @@ fn every_key_of_the_kubernetes_block_is_read() {
 fn values_of_the_kubernetes_block_out_of_bounds_are_refused_by_their_key() {
     for (block, path, reason) in [
         ("image: ''", "image", "must be an image reference"),
-        ("image: 7", "image", "must be a string"),
+        ("image: 7", "image", "must be a string, is a number: put it in quotes"),
         ("image: 'https://r.example/squid'", "image", "must be an image reference"),
         ("cloudInitPolicy: ignore", "cloudInitPolicy", "must be Ignore or Reject"),
         ("resources: []", "resources", "must be a map"),
@@ -275,7 +276,8 @@ fn values_of_the_kubernetes_block_out_of_bounds_are_refused_by_their_key() {
 /// PC-81: a block of another type is an error that names both, and a required block is asked for.
 #[test]
 fn a_block_of_another_type_is_told_with_both_types() {
-    static OTHER: Type = Type { name: "other", block_required: true, live: &[], read: |_, _| None };
+    static OTHER: Type =
+        Type { name: "other", block_required: true, live: &[], files: |_| Vec::new(), warnings: |_| Vec::new(), read: |_, _| None };
     let read = |text: &str| {
         let faults = parse_nodes("p", &yaml::documents(text.as_bytes()).unwrap(), &[&local::TYPE, &OTHER]).unwrap_err();
         faults.iter().map(ToString::to_string).collect::<Vec<_>>()
@@ -385,4 +387,72 @@ fn the_keys_that_are_known_are_named_once_each() {
         assert_eq!(known.len(), distinct.len(), "{fault}");
     }
     assert!(faults("providers: []\nproxies: []")[0].ends_with("is not a known key: known are providers"));
+}
+
+/// LO-1.
+#[test]
+fn a_pattern_names_proxies_with_stars() {
+    for (pattern, proxy, fits) in [
+        ("default/px-1", "default/px-1", true),
+        ("default/px-1", "default/px-10", false),
+        ("default/*", "default/px-10", true),
+        ("*/px-1", "shop/px-1", true),
+        ("*", "shop/px-1", true),
+        ("*/px-*-eu", "shop/px-1-us-eu", true),
+        ("*/px-*-eu", "shop/px-1-eu-1", false),
+        ("", "shop/px-1", false),
+    ] {
+        let knobs = FaultKnobs { proxies: vec![pattern.to_owned()], ..FaultKnobs::default() };
+        assert_eq!(knobs.names(proxy), fits, "{pattern} on {proxy}");
+    }
+}
+
+/// A plain `no` is a boolean in YAML 1.1, which whoever wrote it did not mean.
+#[test]
+fn a_name_that_yaml_reads_as_a_boolean_is_told_so() {
+    assert_eq!(
+        faults("providers: [{name: no, type: local}]"),
+        [
+            "providers.yaml:1: providers[0], name: must be a string, is a boolean: put it in quotes (a plain yes, no, on, off, y or n is one, too)"
+        ]
+    );
+}
+
+/// The keys of a map that are the user's own names.
+#[test]
+fn a_map_with_free_keys_tells_each_path_in_quotes_where_it_needs_them() {
+    let nodes = crate::yaml::documents(b"images: {plain: 1, debian-12.7: 2, 'a b': 3, plain: 4}").unwrap();
+    let mut sink = Sink::new("f", 0);
+    let mut keys = Keys::new(&nodes[0], "kvm", &mut sink).unwrap();
+    let named = keys.named("images", &mut sink).unwrap();
+    let paths: Vec<_> = named.iter().map(|entry| (entry.name, entry.path.as_str(), entry.node.line)).collect();
+    assert_eq!(
+        paths,
+        [
+            ("plain", "kvm.images.plain", Some(1)),
+            ("debian-12.7", "kvm.images[\"debian-12.7\"]", Some(1)),
+            ("a b", "kvm.images[\"a b\"]", Some(1))
+        ]
+    );
+    let told: Vec<_> = sink.into_faults().iter().map(|fault| format!("{}: {}", fault.path, fault.reason)).collect();
+    assert_eq!(told, ["kvm.images.plain: is there more than once"]);
+}
+
+/// PC-104: what lies below a list or a map can be live, too.
+#[test]
+fn live_keys_below_lists_and_maps_do_not_count_for_the_foundation() {
+    static DEEP: Type = Type {
+        name: "deep",
+        block_required: true,
+        live: &["note", "hosts.*.weight", "images.*"],
+        files: |_| Vec::new(),
+        warnings: |_| Vec::new(),
+        read: |_, _| None,
+    };
+    let entry = |block: serde_json::Value| lasting(serde_json::json!({"name": "a", "deep": block}), &DEEP);
+    let base = serde_json::json!({"hosts": [{"name": "h1", "weight": 1}], "images": {"debian": 1}, "note": "x"});
+    let live = serde_json::json!({"hosts": [{"name": "h1", "weight": 2}], "images": {"other": 2, "more": 3}, "note": "y"});
+    let other = serde_json::json!({"hosts": [{"name": "h2", "weight": 1}], "images": {"debian": 1}, "note": "x"});
+    assert_eq!(entry(base.clone()), entry(live));
+    assert_ne!(entry(base), entry(other));
 }

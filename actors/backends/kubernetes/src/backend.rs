@@ -14,9 +14,10 @@ use k8s_openapi::api::core::v1::Pod;
 
 use crate::api::Api;
 use crate::class::{self, failed, not_created};
-use crate::config::{CloudInit, KubernetesConfig};
+use crate::config::KubernetesConfig;
 use crate::id::PodRef;
 use crate::{check, pod, state};
+use egress_config::providers::CloudInitPolicy;
 
 /// The slots of a create, a get and a delete are all at one place.
 const LOCATION: &str = "apiserver";
@@ -57,10 +58,10 @@ impl KubernetesBackend {
         let bytes = request.cloud_init.expose().len();
         match self.config.cloud_init {
             _ if bytes == 0 => Ok(()),
-            CloudInit::Reject => Err(BackendError::permanent(format!(
+            CloudInitPolicy::Reject => Err(BackendError::permanent(format!(
                 "cloudInit: has {bytes} bytes, and this provider's cloudInitPolicy is Reject: a Pod runs its image, not cloud-init"
             ))),
-            CloudInit::Ignore => {
+            CloudInitPolicy::Ignore => {
                 tracing::warn!(
                     provider = %self.config.entry,
                     instance = %request.name,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use egress_config::providers::{CloudInitPolicy, KubernetesBlock, Quantity};
 use egress_protocol::InstallationId;
 use ipnet::IpNet;
 
@@ -17,7 +18,7 @@ pub struct KubernetesConfig {
     /// `image`.
     pub image: String,
     /// `cloudInitPolicy`.
-    pub cloud_init: CloudInit,
+    pub cloud_init: CloudInitPolicy,
     /// `resources.requests`, by resource.
     pub requests: BTreeMap<String, String>,
     /// `resources.limits`, by resource.
@@ -40,34 +41,32 @@ pub struct KubernetesConfig {
 }
 
 impl KubernetesConfig {
-    /// The defaults of K8 §1, for Proxies of the same API server.
-    pub fn new(entry: impl Into<Arc<str>>, installation: InstallationId) -> Self {
-        let of = |pairs: &[(&str, &str)]| pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    /// What an entry says, with its defaults (K8 §1), for Proxies of the same API server.
+    pub fn of(entry: impl Into<Arc<str>>, installation: InstallationId, block: &KubernetesBlock) -> Self {
+        let amounts = |amounts: &BTreeMap<&'static str, Quantity>| {
+            amounts.iter().map(|(resource, amount)| ((*resource).to_owned(), amount.as_str().to_owned())).collect()
+        };
         Self {
             entry: entry.into(),
             installation,
-            image: "ubuntu/squid:6.6-24.04_edge".to_owned(),
-            cloud_init: CloudInit::Ignore,
-            requests: of(&[("cpu", "50m"), ("memory", "64Mi")]),
-            limits: of(&[("memory", "256Mi")]),
-            max_file_descriptors: 16_384,
-            allowed_clients: Vec::new(),
-            allowed_destinations: Vec::new(),
-            image_pull_secrets: Vec::new(),
+            image: block.image.clone(),
+            cloud_init: block.cloud_init_policy,
+            requests: amounts(&block.resources.requests),
+            limits: amounts(&block.resources.limits),
+            max_file_descriptors: block.max_file_descriptors,
+            allowed_clients: block.allowed_clients.clone(),
+            allowed_destinations: block.allowed_destinations.clone(),
+            image_pull_secrets: block.image_pull_secrets.clone(),
             owned: true,
             namespace: None,
             budgets: Budgets::default(),
         }
     }
-}
 
-/// What happens to a Proxy's cloud-init, which a Pod has no use for (K8-3).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CloudInit {
-    /// It is not used; each create that has any warns.
-    Ignore,
-    /// A Proxy that has any is refused.
-    Reject,
+    /// The defaults of K8 §1.
+    pub fn new(entry: impl Into<Arc<str>>, installation: InstallationId) -> Self {
+        Self::of(entry, installation, &KubernetesBlock::default())
+    }
 }
 
 /// K8-14, in one place so that tests can shrink them (PC-65). Connecting has 5 s, in the client ([`egress_kube::CONNECT`]).

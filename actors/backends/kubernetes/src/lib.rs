@@ -22,7 +22,7 @@ mod squid;
 mod state;
 
 pub use backend::KubernetesBackend;
-pub use config::{Budgets, CloudInit, KubernetesConfig};
+pub use config::{Budgets, KubernetesConfig};
 
 /// The type in the providers file.
 pub const TYPE: &str = "kubernetes";

@@ -33,7 +33,8 @@ pub(crate) use guard::{Guard, OwnAddresses, interface_addresses};
 pub(crate) use listener::{Instance, listen};
 pub use resolve::{Resolve, SystemResolver};
 
-use crate::config::{Faults, Limits};
+use crate::config::Limits;
+use egress_config::providers::FaultKnobs as Faults;
 
 /// Who an instance is, in logs and answers.
 #[derive(Debug, Clone)]

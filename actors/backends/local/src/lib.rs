@@ -11,7 +11,7 @@ mod engine;
 mod marks;
 
 pub use backend::{LocalBackend, LocalEvent, Observer};
-pub use config::{Faults, Limits, LocalConfig, Outside};
+pub use config::{Limits, LocalConfig, Outside};
 pub use engine::{Resolve, SystemResolver};
 
 /// The type in the providers file.

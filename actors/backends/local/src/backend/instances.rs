@@ -102,7 +102,7 @@ impl Instances {
 
     /// What the proxy of a Proxy (`NAMESPACE/NAME`) is run with. Requests are counted on while its fault knobs stay the same.
     fn rules(&self, config: &LocalConfig, proxy: &str, before: Option<&Rules>) -> Rules {
-        let faults = config.faults.iter().find(|faults| faults.name_key(proxy)).cloned();
+        let faults = config.faults.iter().find(|faults| faults.names(proxy)).cloned();
         let requests = before.filter(|before| before.faults == faults).map(|before| Arc::clone(&before.requests));
         Rules {
             limits: config.limits,
@@ -145,7 +145,7 @@ impl Instances {
 
     pub(super) async fn create(self: Arc<Self>, request: CreateRequest, zone: Option<IpAddr>) -> Result<InstanceId, BackendError> {
         let config = self.config();
-        let faults = config.faults.iter().find(|faults| faults.name(&request.namespace, &request.proxy_name));
+        let faults = config.faults.iter().find(|faults| faults.names(&format!("{}/{}", request.namespace, request.proxy_name)));
         if let Some(class) = faults.and_then(|faults| faults.create_error) {
             // A create never answers NotFound (PC-24).
             let class = if class == ErrorClass::NotFound { ErrorClass::Transient } else { class };

@@ -1,6 +1,7 @@
 //! The requests of each operation.
 
-use egress_backend_kubernetes::{CloudInit, KubernetesConfig};
+use egress_backend_kubernetes::KubernetesConfig;
+use egress_config::providers::CloudInitPolicy;
 use egress_protocol::provider::{DeleteOutcome, ErrorClass, InstanceState};
 use egress_protocol::resource::Placement;
 use egress_protocol::{InstallationId, Uid};
@@ -127,7 +128,7 @@ async fn placement_and_cloud_init_never_reach_a_pod_k8_2_k8_3() {
     ignoring.made(&plain).await.unwrap();
     assert!(heard.take().warnings().is_empty());
     double.forget();
-    let rejecting = backend(KubernetesConfig { cloud_init: CloudInit::Reject, ..config() }, &double.kubeconfig()).await;
+    let rejecting = backend(KubernetesConfig { cloud_init: CloudInitPolicy::Reject, ..config() }, &double.kubeconfig()).await;
     let error = rejecting.made(&request("team-a", "u-3")).await.unwrap_err();
     assert_eq!((error.class, error.environment), (ErrorClass::Permanent, false));
     assert!(error.message.contains("cloudInit") && !error.message.contains("SENTINEL"), "{}", error.message);

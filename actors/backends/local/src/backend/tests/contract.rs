@@ -9,8 +9,8 @@ use egress_protocol::{InstallationId, InstanceId, Uid};
 use egress_provider::Backend;
 
 use super::support::{Bed, Calls, PORT, call, key, request};
-use crate::config::Faults;
 use crate::{LocalEvent, TYPE};
+use egress_config::providers::FaultKnobs as Faults;
 
 #[tokio::test]
 async fn an_instance_lives_from_create_to_gone() {

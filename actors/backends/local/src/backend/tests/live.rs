@@ -13,7 +13,8 @@ use tokio::task::JoinSet;
 
 use super::support::{Bed, Calls, PORT, request};
 use crate::LocalBackend;
-use crate::config::{Faults, LocalConfig};
+use crate::config::LocalConfig;
+use egress_config::providers::FaultKnobs as Faults;
 
 async fn echo() -> (SocketAddr, JoinSet<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

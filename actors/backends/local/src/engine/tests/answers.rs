@@ -5,7 +5,8 @@ use std::time::Duration;
 use tokio::net::TcpSocket;
 
 use super::support::{Client, Names, Setup, Target, black_hole, closed_port};
-use crate::config::{Faults, Limits};
+use crate::config::Limits;
+use egress_config::providers::FaultKnobs as Faults;
 
 fn get(target: impl std::fmt::Display) -> String {
     format!("GET http://{target}/ HTTP/1.1\r\nHost: x\r\n\r\n")

@@ -14,8 +14,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 
-use crate::config::{Faults, Limits};
+use crate::config::Limits;
 use crate::engine::{Guard, Identity, Instance, OwnAddresses, Resolve, Rules, Settings, listen};
+use egress_config::providers::FaultKnobs as Faults;
 
 /// Answers each name from a script, one entry per look-up, the last one for good; no entry is an unknown name, an empty one
 /// never answers.
