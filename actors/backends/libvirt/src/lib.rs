@@ -5,7 +5,28 @@
 //!
 //! - [`ssh`]: from a host's address, a key file and a known_hosts file to a link with its libvirtd, each stage of the way told
 //!   apart when it fails
+//! - [`profile`], [`settings`], [`placement`]: the two types, what an entry says, what a Proxy's placement means in it
+//! - [`names`], [`mark`]: what things on a host are called, and whose they are
+//! - [`domain`], [`volume`], [`xml`]: what libvirt is sent, and what is read of its answers
+//! - [`state`], [`address`], [`class`]: what its answers mean
+//! - [`cache`], [`qcow2`], [`space`]: what to do about images, and whether there is room
+//!
+//! All but [`ssh`] is pure: no I/O, no clock.
 //!
 //! Not here yet: the engine (create, get, delete, list), image fetches, the host actor, the check, configuration.
 
+pub mod address;
+pub mod cache;
+pub mod class;
+pub mod domain;
+pub mod mark;
+pub mod names;
+pub mod placement;
+pub mod profile;
+pub mod qcow2;
+pub mod settings;
+pub mod space;
 pub mod ssh;
+pub mod state;
+pub mod volume;
+pub mod xml;

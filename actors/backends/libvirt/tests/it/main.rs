@@ -9,4 +9,6 @@
     reason = "tests say what is wrong by panicking, own their tasks, and read where skips are counted"
 )]
 
+mod definitions;
+mod images;
 mod ssh;

@@ -4,4 +4,4 @@ mod ends;
 mod host;
 mod sshd;
 mod stages;
-mod support;
+pub mod support;
