@@ -3,6 +3,7 @@
 //! - [`Fixture`] and [`World`] are what a backend's author supplies
 //! - [`Profiles`] say how the backend meets the contract (PC-71)
 //! - [`lend`] gives a backend the ground of a small tree, for tests that call it without its actor
+//! - [`Relay`] interferes with the calls to a real counterpart, for fixtures that are no fakes (PC-107)
 //! - [`run`] runs everything, [`Report`] says what passed, what does not apply and why, and what failed
 //!
 //! Each test has a world, a clock and a runtime of its own; time is paused, so that waiting costs nothing. What callers are
@@ -15,6 +16,7 @@ mod fixture;
 mod lend;
 mod profiles;
 pub mod reference;
+mod relay;
 mod task_set;
 mod trial;
 
@@ -34,6 +36,7 @@ pub use profiles::{
     AsyncOps, BackendTest, ChildSpans, ClientKind, CreateReturn, CreatedAt, Credentials, DeleteReturn, GcMark, IpSource, ListPartial,
     Logging, NotFound, PrimaryKey, Profiles, ProvisioningState, Quota, Readiness, SecondaryResources, Timeouts, Tls,
 };
+pub use relay::Relay;
 pub use task_set::TaskSet;
 pub use trial::cut_by_blocking;
 

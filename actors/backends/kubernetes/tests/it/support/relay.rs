@@ -1,15 +1,9 @@
-//! A transport under the backend's client that hands requests on to a real one, and interferes with them.
-//!
-//! The suite's time is paused and jumps ahead whenever nothing is left to do but wait. A request on its way is something to
-//! do: it is carried by a blocking task, and while one of those runs tokio's clock stands still. Only a request that was
-//! told never to be answered lets time pass.
+//! A transport under the backend's client that hands requests on to a real one; what happens to which call is the suite's
+//! [`egress_conformance::Relay`].
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::ops::Deref;
 
-use egress_conformance::{Fault, Intervention};
+use egress_conformance::{Fault, Relay as Core};
 use egress_kube::ApiClient;
 use http::{Method, Request, Response};
 use kube::Client;
@@ -22,31 +16,22 @@ use super::outside;
 /// See the module. Clones are one.
 #[derive(Clone)]
 pub struct Relay {
-    inner: Arc<Inner>,
-}
-
-type Aside = Box<dyn FnOnce() + Send>;
-
-struct Inner {
+    core: Core,
     real: Client,
     server: String,
-    plan: Mutex<Plan>,
-    on_their_way: AtomicUsize,
 }
 
-#[derive(Default)]
-struct Plan {
-    calls: Vec<String>,
-    /// By the number of the call, the first being 1.
-    interventions: HashMap<usize, Intervention>,
-    before: HashMap<usize, Aside>,
-    all: Option<Fault>,
+impl Deref for Relay {
+    type Target = Core;
+
+    fn deref(&self) -> &Core {
+        &self.core
+    }
 }
 
 impl Relay {
     pub fn new(real: Client, server: impl Into<String>) -> Self {
-        let plan = Mutex::default();
-        Self { inner: Arc::new(Inner { real, server: server.into(), plan, on_their_way: AtomicUsize::new(0) }) }
+        Self { core: Core::new(), real, server: server.into() }
     }
 
     /// A client over it, for the runtime it is called in.
@@ -54,89 +39,26 @@ impl Relay {
         let relay = self.clone();
         let service = tower::service_fn(move |request: Request<Body>| {
             let relay = relay.clone();
-            async move { relay.carry(request).await }
+            async move { relay.hand_on(request).await }
         });
-        ApiClient::over(Client::new(service, "default"), self.inner.server.clone())
+        ApiClient::over(Client::new(service, "default"), self.server.clone())
     }
 
-    fn plan(&self) -> std::sync::MutexGuard<'_, Plan> {
-        self.inner.plan.lock().unwrap()
-    }
-
-    /// The calls so far, by the names of the seam.
-    pub fn calls(&self) -> Vec<String> {
-        self.plan().calls.clone()
-    }
-
-    /// Something happens to the `n`-th call from now, the next being 1.
-    pub fn intervene(&self, n: usize, what: Intervention) {
-        let mut plan = self.plan();
-        let at = plan.calls.len() + n;
-        plan.interventions.insert(at, what);
-    }
-
-    /// Something is done right before the `n`-th call from now goes out.
-    pub fn before(&self, n: usize, aside: impl FnOnce() + Send + 'static) {
-        let mut plan = self.plan();
-        let at = plan.calls.len() + n;
-        plan.before.insert(at, Box::new(aside));
-    }
-
-    pub fn fail_all(&self, fault: Fault) {
-        self.plan().all = Some(fault);
-    }
-
-    pub fn calm(&self) {
-        let mut plan = self.plan();
-        plan.all = None;
-        plan.interventions.clear();
-        plan.before.clear();
-    }
-
-    /// Until what was on its way has arrived, whoever waits for it. Blocks.
-    pub fn wait(&self) {
-        while self.inner.on_their_way.load(Ordering::SeqCst) > 0 {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
-
-    async fn carry(self, request: Request<Body>) -> Result<Response<Body>, BoxError> {
+    async fn hand_on(self, request: Request<Body>) -> Result<Response<Body>, BoxError> {
         let call = name(request.method(), request.uri().path());
-        let (what, aside) = {
-            let mut plan = self.plan();
-            plan.calls.push(call.to_owned());
-            let n = plan.calls.len();
-            let what = plan.interventions.remove(&n).or(plan.all.map(Intervention::Fail));
-            (what, plan.before.remove(&n))
-        };
-        match what {
-            Some(Intervention::Panic) => panic!("the client panics"),
-            Some(Intervention::BlockBefore) => return std::future::pending().await,
-            Some(Intervention::Fail(fault)) => return failure(fault, call),
-            Some(Intervention::BlockAfter) | None => {}
-        }
         let (parts, body) = request.into_parts();
+        // In memory already.
         let body = body.collect_bytes().await?;
-        let relay = self.clone();
-        self.inner.on_their_way.fetch_add(1, Ordering::SeqCst);
-        let carried = tokio::task::spawn_blocking(move || {
-            if let Some(aside) = aside {
-                aside();
-            }
-            let real = relay.inner.real.clone();
+        let real = self.real.clone();
+        let send = move || -> Result<Response<Body>, BoxError> {
             let answered = outside(async move {
                 let response = real.send(Request::from_parts(parts, Body::from(body))).await?;
                 let (parts, body) = response.into_parts();
                 Ok::<_, kube::Error>(Response::from_parts(parts, body.collect_bytes().await?))
             });
-            relay.inner.on_their_way.fetch_sub(1, Ordering::SeqCst);
-            answered
-        });
-        let response = carried.await??;
-        if matches!(what, Some(Intervention::BlockAfter)) {
-            return std::future::pending().await;
-        }
-        Ok(response.map(Body::from))
+            Ok(answered?.map(Body::from))
+        };
+        self.core.carry(call, |fault| failure(fault, call), send).await
     }
 }
 
