@@ -4,6 +4,7 @@
 
 mod answers;
 mod follow;
+mod ground;
 mod order;
 mod support;
 mod tree;

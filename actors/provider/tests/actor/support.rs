@@ -16,7 +16,7 @@ use egress_protocol::proxies::{self, ProxiesMessage};
 use egress_protocol::resource::Placement;
 use egress_protocol::{Clock, InstallationId, InstanceId, InstanceName, Timestamp, Uid};
 use egress_provider::{
-    Backend, BackendError, BuildBackend, Call, Location, MakeEntries, ProviderArgs, ProviderEntry, ProvidersArgs, Subject,
+    Backend, BackendError, BuildBackend, Call, Ground, Location, MakeEntries, ProviderArgs, ProviderEntry, ProvidersArgs, Subject,
 };
 use egress_supervision::{Actor, Address, AddressError, ChildSpec, Context, Failure, Root, System};
 use futures::future::BoxFuture;
@@ -201,11 +201,23 @@ pub(crate) struct Bed {
 
 /// A tree with the entries `a` and `b`, each on a backend of its own that follows the script.
 pub(crate) async fn bed(script: impl Fn(Op, &str) -> Does + Send + Sync + 'static) -> Bed {
+    bed_on(script, |_| {}).await
+}
+
+/// The same, with something that each backend's constructor does on its ground.
+pub(crate) async fn bed_on(
+    script: impl Fn(Op, &str) -> Does + Send + Sync + 'static,
+    constructor: impl Fn(&Ground) + Send + Sync + 'static,
+) -> Bed {
     let (log, fence) = (Log::default(), Fence::open());
     let script: Script = Arc::new(script);
+    let constructor = Arc::new(constructor);
     let entries = ["a", "b"].map(|name| {
-        let (script, log) = (Arc::clone(&script), Arc::clone(&log));
-        let build: BuildBackend = Arc::new(move |_| Ok(Arc::new(Scripted { script: Arc::clone(&script), log: Arc::clone(&log) })));
+        let (script, log, constructor) = (Arc::clone(&script), Arc::clone(&log), Arc::clone(&constructor));
+        let build: BuildBackend = Arc::new(move |ground| {
+            constructor(ground);
+            Ok(Arc::new(Scripted { script: Arc::clone(&script), log: Arc::clone(&log) }))
+        });
         scripted(name, &format!("f-{name}"), &format!("b-{name}"), &fence, build)
     });
     let bed = grow(ProvidersArgs::new(entries.into()), log, fence).await;
