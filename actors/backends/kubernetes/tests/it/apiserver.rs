@@ -2,6 +2,7 @@
 //! (names, marks, pages, repeats) is not repeated here.
 
 mod admission;
+mod hosts;
 mod life;
 mod rights;
 mod states;

@@ -10,6 +10,7 @@ use egress_protocol::provider::{CreateRequest, DeleteOutcome, Instance, Instance
 use egress_protocol::resource::Placement;
 use egress_protocol::{Clock, InstallationId, InstanceId, InstanceName, Secret, Uid};
 use egress_provider::{Backend, BackendError, Call};
+use egress_supervision::System;
 
 /// In every cloud-init.
 pub const CLOUD_INIT: &str = "SENTINEL-cloud-init-0d3c";
@@ -32,10 +33,19 @@ pub async fn backend(config: KubernetesConfig, kubeconfig: &Path) -> Arc<Kuberne
 }
 
 pub async fn over(config: KubernetesConfig, client: ApiClient) -> Arc<KubernetesBackend> {
+    standing(config, client).await.0
+}
+
+/// The host of [`standing`].
+pub const HOST: &str = "host/pods/api";
+
+/// The same with the tree that it stands in, where its host can be killed.
+pub async fn standing(config: KubernetesConfig, client: ApiClient) -> (Arc<KubernetesBackend>, System) {
     let build = move |ground: &_| Ok(Arc::new(KubernetesBackend::new(config.clone(), client.clone(), ground)));
-    let (backend, _, root) = egress_conformance::lend("pods", Clock::system(), Fence::open(), build).await.unwrap();
+    let (backend, system, root) = egress_conformance::lend("pods", Clock::system(), Fence::open(), build).await.unwrap();
+    // The tree ends with its root, and is to last as long as the test.
     std::mem::forget(root);
-    backend
+    (backend, system)
 }
 
 pub fn request(namespace: &str, uid: &str) -> CreateRequest {
