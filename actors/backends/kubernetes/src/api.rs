@@ -1,5 +1,5 @@
-//! The calls to the API server, over the link that the host owns. Each request is one span `kubernetes.<call>` below the operation's and one line in the log
-//! (K8-18, K8-19); nothing else of this crate does either.
+//! The calls to the API server, over the link that the host owns. Each request is one span `kubernetes.<call>` below the
+//! operation's and one line in the log (K8-18, K8-19); nothing else of this crate does either.
 //!
 //! What must stay true: the fence is checked right before each request, and one that closes while a request is on its way
 //! out (a connection is being made) stops it (SV-4); every request ends within its budget (K8-14), its caller's deadline,

@@ -1,5 +1,5 @@
-//! The provider contract over the calls. Nothing is remembered between operations (K8-17), and the link is its host's: what is is what the API server
-//! says, which is consistent, so that a Pod that was made is there for whoever asks next (PC-17).
+//! The provider contract over the calls. The link is the host's, and nothing is remembered between operations (K8-17): what
+//! is is what the API server says, which is consistent, so that a Pod that was made is there for whoever asks next (PC-17).
 
 use std::fmt;
 use std::sync::Arc;

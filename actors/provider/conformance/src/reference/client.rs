@@ -1,6 +1,6 @@
 //! The seam: one method per backend call. Each has a span under its operation's, one line, a budget of its own, ends
-//! with its caller, and does not begin behind a closed fence (PC-65, PC-86 to PC-88, SV-4). What the cloud says about a failure is cut down to its code before anybody sees
-//! it (PC-75).
+//! with its caller, and does not begin behind a closed fence (PC-65, PC-86 to PC-88, SV-4). What the cloud says about a
+//! failure is cut down to its code before anybody sees it (PC-75).
 
 use std::collections::HashMap;
 use std::fmt;
