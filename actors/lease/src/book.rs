@@ -8,7 +8,7 @@
 //! - *only the fit*: no grant of a proxy that is unhealthy, cooling, cordoned, drained, full, or not for the caller
 //! - *fence grows*: each grant's fence is larger than every earlier one (LS-2)
 //!
-//! Parts: [`fleet`] (proxies and where to find them), [`index`] and [`selectors`] (the order of LS-3 by selector), [`choosing`],
+//! Parts: [`fleet`] (proxies and where to find them), [`index`] and [`selectors`] (the order of LS-3 by selector), [`choosing`], [`preparing`],
 //! [`leases`] and [`wheel`] (leases and when they end), [`passing`] (what time brings), [`cooldown`], [`draining`], [`targets`], [`refusal`],
 //! [`opening`] (the time after a start), [`explain`], [`proxies`] (what proxies' actors and people say), [`report`], [`listing`].
 
@@ -22,6 +22,7 @@ mod leases;
 mod listing;
 mod opening;
 mod passing;
+mod preparing;
 mod proxies;
 mod refusal;
 mod report;
@@ -48,6 +49,8 @@ use leases::Leases;
 pub use listing::LeaseWalk;
 use opening::Opening;
 use passing::{BITE, Deadlines};
+use preparing::Preparing;
+pub use preparing::{Prepared, Worked};
 pub use report::Reported;
 use selectors::Selectors;
 use targets::Targets;
@@ -170,6 +173,7 @@ pub struct Book {
     settings: BookSettings,
     fleet: Fleet,
     selectors: Selectors,
+    preparing: Preparing,
     leases: Leases,
     cooldowns: Cooldowns,
     /// Of objects that nobody published yet.
@@ -203,6 +207,7 @@ impl Book {
             settings,
             fleet: Fleet::default(),
             selectors: Selectors::default(),
+            preparing: Preparing::default(),
             leases: Leases::new(now),
             cooldowns: Cooldowns::default(),
             waiting_cordons: HashMap::default(),

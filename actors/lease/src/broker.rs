@@ -11,6 +11,7 @@
 //!
 //! What must stay true: an answer leaves after its entries; a grant whose asker is gone is released at once.
 
+mod asked;
 mod busiest;
 mod say;
 #[cfg(test)]
@@ -30,11 +31,13 @@ use egress_protocol::metrics::{Reason, Report};
 use egress_protocol::proxies::{self, ProxiesMessage};
 use egress_protocol::proxy::ProxyMessage;
 use egress_supervision::{Actor, Address, Context, Failure, Timer};
+use hashbrown::HashMap;
 use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
 use serde_json::json;
 
 use crate::book::{Book, BookSettings, Entropy, LeaseWalk, Reported, Testimony};
+use asked::Asked;
 use busiest::{Busiest, Name};
 
 /// How often time alone is looked at while leases run, and while none does.
@@ -58,6 +61,8 @@ pub enum BrokerInternal {
     Tick,
     /// The last bite of expiry left something.
     More,
+    /// Go on with finding out what new selectors name.
+    Work,
     /// The directory was not up: ask again.
     Republish,
     /// Go on with a page.
@@ -71,6 +76,7 @@ impl Message for BrokerInternal {
         match self {
             Self::Tick => "Tick",
             Self::More => "More",
+            Self::Work => "Work",
             Self::Republish => "Republish",
             Self::Proxies(..) => "ContinueListProxies",
             Self::Leases(..) => "ContinueListLeases",
@@ -89,6 +95,8 @@ pub struct BrokerActor {
     /// Some published proxy needs credentials.
     credentialed: bool,
     warned: bool,
+    /// Who waits for which work of the book.
+    waiting: HashMap<u64, Vec<Asked>>,
     tick: Option<Timer>,
     republish: Option<Timer>,
 }
@@ -110,6 +118,7 @@ impl Actor for BrokerActor {
             busiest: Busiest::default(),
             credentialed: false,
             warned: false,
+            waiting: HashMap::new(),
             tick: None,
             republish: None,
         };
@@ -124,7 +133,7 @@ impl Actor for BrokerActor {
     fn handle(&mut self, ctx: &Context<Self>, message: BrokerMessage) -> Result<(), Failure> {
         let now = ctx.now();
         match message {
-            BrokerMessage::Grant { request, caller, reply_to } => return self.grant(ctx, &request, &caller, reply_to),
+            BrokerMessage::Grant { request, caller, reply_to } => return self.decide(ctx, Asked::Grant(request, caller, reply_to)),
             BrokerMessage::Release { id, caller, reply_to } => {
                 let ended = self.book.release(id, &caller, now);
                 tracing::debug!(ended, "lease released");
@@ -178,7 +187,7 @@ impl Actor for BrokerActor {
             }
             // Whoever asked and left needs no answer.
             BrokerMessage::GetProxy { key, caller, reply_to } => drop(reply_to.send(self.book.proxy(&key, &caller))),
-            BrokerMessage::Explain { request, caller, reply_to } => drop(reply_to.send(self.book.explain(&request, &caller))),
+            BrokerMessage::Explain { request, caller, reply_to } => return self.decide(ctx, Asked::Explain(request, caller, reply_to)),
             BrokerMessage::Stats { reply_to } => drop(reply_to.send(self.book.stats())),
         }
         self.settle(ctx)
@@ -192,6 +201,7 @@ impl Actor for BrokerActor {
                 self.wind(ctx);
             }
             BrokerInternal::More => self.advance(ctx),
+            BrokerInternal::Work => return self.work(ctx),
             BrokerInternal::Republish => self.ask_for_proxies(ctx),
             BrokerInternal::Proxies(walk, reply_to) => self.list_proxies(ctx, walk, reply_to),
             BrokerInternal::Leases(walk, reply_to) => self.list_leases(ctx, walk, reply_to),

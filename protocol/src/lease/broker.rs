@@ -1,5 +1,6 @@
 //! What the lease broker is told and asked, `lease-broker`: by the proxies' actors, and by the HTTP layer on behalf of
-//! crawlers. It answers every request at once, or drops `reply_to` when it crashes: then the caller may ask again
+//! crawlers. It answers every request at once (one with a
+//! new selector may have to wait for some bites of work), or drops `reply_to` when it crashes: then the caller may ask again
 //! (a grant whose answer was lost stays until its time is over).
 
 use std::collections::BTreeMap;

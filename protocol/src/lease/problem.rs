@@ -280,6 +280,8 @@ pub enum LeaseError {
     },
     /// 503: a book that has just begun does not know its proxies yet.
     Opening,
+    /// 503: too many new selectors at once.
+    Busy,
     /// 503: the journal took nothing, so nothing was done.
     StoreUnavailable,
 }
@@ -295,7 +297,7 @@ impl LeaseError {
             Self::UnknownLease => ProblemCode::UnknownLease,
             Self::Refused(refusal) => refusal.code,
             Self::Ended { .. } => ProblemCode::LeaseEnded,
-            Self::Opening => ProblemCode::Overloaded,
+            Self::Opening | Self::Busy => ProblemCode::Overloaded,
             Self::StoreUnavailable => ProblemCode::StoreUnavailable,
         }
     }
@@ -327,6 +329,7 @@ impl LeaseError {
                 ..Problem::new(code, format!("the lease ended at {ended_at}: {reason}"))
             },
             Self::Opening => Problem::new(code, "the proxies are being looked at after a start; try again"),
+            Self::Busy => Problem::new(code, "too many new selectors are being looked at; try again"),
             Self::StoreUnavailable => Problem::new(code, "nothing was changed; try again"),
         }
     }

@@ -14,7 +14,7 @@ use super::index::{Found, Look};
 use super::selectors::{FleetOrder, Selectors, Wanted};
 
 /// A selector that can name at most so many proxies needs no index.
-const DIRECT: usize = 32;
+pub(crate) const DIRECT: usize = 32;
 /// A search passes over so many proxies blocked for the target before an index without them is made.
 const PATIENCE: usize = 16;
 
@@ -59,12 +59,12 @@ impl Book {
     }
 
     fn look_up(&mut self, index: u32, patience: usize, request: &GrantRequest, pass_over: Option<&Arc<str>>) -> Found {
+        let excluded = self.excluded(request);
         let fleet = &self.fleet;
         let entry = self.selectors.entry(index);
         let order = FleetOrder { fleet, anonymous: entry.anonymous, target: entry.target.as_ref() };
-        let exclude = &request.selector.exclude;
         entry.index.first(Selectors::LIMIT, patience, &order, |proxy| {
-            if !exclude.is_empty() && exclude.contains(&fleet.cold(proxy).key) {
+            if excluded.binary_search(&proxy).is_ok() {
                 Look::Skip
             } else if pass_over.is_some_and(|target| fleet.cold(proxy).blocked_for(target)) {
                 Look::SkipCounted

@@ -69,6 +69,7 @@ impl Book {
 
     /// Only its leases know it from now on; it goes with the last of them.
     pub(super) fn leave_with_leases(&mut self, slot: u32, now: Timestamp) {
+        self.preparing.touched(slot);
         self.selectors.leave(slot, &mut self.fleet);
         self.fleet.bereave(slot);
         let by = now + self.settings.drain_timeout;

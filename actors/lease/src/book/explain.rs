@@ -14,7 +14,17 @@ const MAX_CANDIDATES: usize = 100;
 impl Book {
     /// Candidates with a rank come first, in their order; the others by name.
     pub fn explain(&self, request: &GrantRequest, caller: &Caller) -> Explain {
-        let matched = self.matched(request, caller);
+        self.explained(&self.matched(request, caller), request, caller)
+    }
+
+    /// As [`Book::explain`], from the kept order where there is one.
+    pub fn explain_prepared(&mut self, request: &GrantRequest, caller: &Caller, now: Timestamp) -> Explain {
+        let kept = self.kept_order(request, caller, now);
+        let matched = self.named(kept, request, caller);
+        self.explained(&matched, request, caller)
+    }
+
+    fn explained(&self, matched: &[u32], request: &GrantRequest, caller: &Caller) -> Explain {
         let target = request.target.as_ref();
         let (mut ranked, mut others): (Vec<_>, Vec<_>) = matched
             .iter()

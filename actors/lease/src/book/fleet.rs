@@ -192,6 +192,11 @@ impl Fleet {
         self.by_uid.len()
     }
 
+    /// A proxy, should it still be there.
+    pub(crate) fn get(&self, slot: u32) -> Option<&Cold> {
+        self.cold.get(slot as usize)?.as_deref()
+    }
+
     /// A proxy that is there; `slot` comes from this book's own tables.
     #[expect(clippy::expect_used, reason = "a slot number that names nothing is a bug of the book; the broker restarts from the journal")]
     pub(crate) fn cold(&self, slot: u32) -> &Cold {
@@ -378,14 +383,13 @@ impl Fleet {
     }
 }
 
-/// Whether a selector (without `exclude`) names a proxy, for a caller who sees it.
+/// Whether a selector (without `exclude`) names a proxy, for a caller who sees it. The values of an attribute are in order.
 pub(crate) fn matches(selector: &Selector, namespaces: Option<&[Arc<str>]>, proxy: &ProxyAvailability) -> bool {
     selector.name.as_ref().is_none_or(|name| **name == *proxy.key.name)
         && selector.namespace.as_ref().is_none_or(|namespace| **namespace == *proxy.key.namespace)
         && selector.provider.as_ref().is_none_or(|provider| proxy.provider.as_deref() == Some(&**provider))
         && namespaces.is_none_or(|seen| seen.iter().any(|namespace| **namespace == *proxy.key.namespace))
-        && selector
-            .attributes
-            .iter()
-            .all(|wanted| proxy.attributes.get(&*wanted.key).is_some_and(|value| wanted.values.iter().any(|v| **v == **value)))
+        && selector.attributes.iter().all(|wanted| {
+            proxy.attributes.get(&*wanted.key).is_some_and(|value| wanted.values.binary_search_by(|one| (**one).cmp(value)).is_ok())
+        })
 }

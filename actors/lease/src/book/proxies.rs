@@ -33,6 +33,7 @@ impl Book {
         let old = self.fleet.cold(slot).published.clone();
         let same_choice = old.as_ref().is_some_and(|old| old.attributes == proxy.attributes && old.provider == proxy.provider);
         if !same_choice {
+            self.preparing.touched(slot);
             self.selectors.leave(slot, &mut self.fleet);
             self.fleet.unpost(slot);
         }
@@ -100,6 +101,7 @@ impl Book {
     }
 
     pub(crate) fn remove_proxy(&mut self, slot: u32, now: Timestamp) {
+        self.preparing.touched(slot);
         self.selectors.leave(slot, &mut self.fleet);
         self.set_drain(slot, None);
         let running: Vec<u32> = self.leases.of(self.fleet.cold(slot).first_lease).collect();

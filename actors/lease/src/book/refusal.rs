@@ -75,12 +75,20 @@ impl Book {
     pub(crate) fn matched(&self, request: &GrantRequest, caller: &Caller) -> Vec<u32> {
         let (candidates, _) = self.fleet.candidates(&request.selector, caller);
         let mut slots = self.fleet.of(&candidates);
+        let excluded = self.excluded(request);
         slots.retain(|slot| {
             let cold = self.fleet.cold(*slot);
             cold.published.as_ref().is_some_and(|proxy| matches(&request.selector, caller.namespaces.as_deref(), proxy))
-                && !request.selector.exclude.contains(&cold.key)
+                && excluded.binary_search(slot).is_err()
         });
         slots
+    }
+
+    /// The proxies that a request does not want, in order.
+    pub(super) fn excluded(&self, request: &GrantRequest) -> Vec<u32> {
+        let mut excluded: Vec<u32> = request.selector.exclude.iter().filter_map(|key| self.fleet.by_key(key)).collect();
+        excluded.sort_unstable();
+        excluded
     }
 
     fn count(&mut self, slots: &[u32], request: &GrantRequest, caller: &Caller) -> Numbers {
@@ -134,8 +142,9 @@ impl Book {
     pub(super) fn named(&mut self, kept: Option<u32>, request: &GrantRequest, caller: &Caller) -> Vec<u32> {
         let Some(index) = kept else { return self.matched(request, caller) };
         let mut slots = self.selectors.entry(index).index.members().to_vec();
-        if !request.selector.exclude.is_empty() {
-            slots.retain(|slot| !request.selector.exclude.contains(&self.fleet.cold(*slot).key));
+        let excluded = self.excluded(request);
+        if !excluded.is_empty() {
+            slots.retain(|slot| excluded.binary_search(slot).is_err());
         }
         slots
     }

@@ -21,6 +21,8 @@ const MAX_INDEXES: usize = 512;
 /// How many members they may have together, as a multiple of the fleet (and a floor).
 const MEMBERS_PER_PROXY: usize = 64;
 const MEMBERS_FLOOR: usize = 1 << 16;
+/// An index that is used so long after it was made goes after those that were not: ever new selectors do not drive it out.
+const PROVEN_AFTER: Duration = Duration::from_secs(1);
 const MEMORY: Duration = Duration::from_secs(600);
 
 /// What an index is for.
@@ -51,6 +53,9 @@ pub(crate) struct Entry {
     pub(crate) target: Option<Arc<str>>,
     pub(crate) index: Index,
     used: Timestamp,
+    made: Timestamp,
+    /// It was of use for more than the request it was made for.
+    again: bool,
     /// Refusals counted a moment ago, by target.
     pub(crate) refusals: Vec<Counted>,
 }
@@ -121,6 +126,7 @@ impl Selectors {
         let id = *self.table.find(hash, |id| entries[*id as usize].as_ref().is_some_and(|entry| entry.is_for(wanted)))?;
         if let Some(entry) = &mut self.entries[id as usize] {
             entry.used = now;
+            entry.again |= now.since(entry.made) >= PROVEN_AFTER;
         }
         Some(id)
     }
@@ -133,6 +139,14 @@ impl Selectors {
 
     /// Builds the index of what `slots` holds of it.
     pub(crate) fn build(&mut self, wanted: &Wanted<'_>, slots: Vec<u32>, fleet: &mut Fleet, now: Timestamp) -> u32 {
+        let names =
+            |cold: &Cold| cold.published.as_ref().is_some_and(|proxy| matches(wanted.selector, wanted.caller.namespaces.as_deref(), proxy));
+        let members = slots.into_iter().filter(|slot| names(fleet.cold(*slot))).collect();
+        self.keep(wanted, members, fleet, now)
+    }
+
+    /// Keeps the index of exactly these.
+    pub(crate) fn keep(&mut self, wanted: &Wanted<'_>, members: Vec<u32>, fleet: &mut Fleet, now: Timestamp) -> u32 {
         let mut selector = wanted.selector.clone();
         selector.exclude.clear();
         let mut entry = Entry {
@@ -143,9 +157,10 @@ impl Selectors {
             target: wanted.target.cloned(),
             index: Index::default(),
             used: now,
+            made: now,
+            again: false,
             refusals: Vec::new(),
         };
-        let members: Vec<u32> = slots.into_iter().filter(|slot| entry.names(fleet.cold(*slot))).collect();
         self.make_room(members.len(), fleet);
         self.members += members.len();
         entry.index = Index::build(members, &order!(entry, fleet));
@@ -166,7 +181,8 @@ impl Selectors {
     fn make_room(&mut self, members: usize, fleet: &mut Fleet) {
         let bound = (fleet.len() * MEMBERS_PER_PROXY).max(MEMBERS_FLOOR);
         while self.table.len() >= MAX_INDEXES || (self.members + members > bound && !self.table.is_empty()) {
-            let oldest = self.table.iter().copied().min_by_key(|id| self.entries[*id as usize].as_ref().map(|entry| entry.used));
+            let oldest =
+                self.table.iter().copied().min_by_key(|id| self.entries[*id as usize].as_ref().map(|entry| (entry.again, entry.used)));
             let Some(oldest) = oldest else { break };
             self.drop_index(oldest, fleet);
         }

@@ -7,4 +7,5 @@ mod granting;
 mod model;
 mod opening;
 mod people;
+mod preparing;
 mod world;

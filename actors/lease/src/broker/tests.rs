@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use egress_protocol::lease::{
     BROKER_ID, BrokerMessage, Caller, Entry, GrantRequest, JOURNAL_ID, JournalMessage, LeaseError, LeaseFilter, LeaseId, LeaseState,
-    LeaseView, ProblemCode, ProxyAvailability, ProxyFilter, ReportRequest, ReportResult,
+    LeaseView, ProblemCode, ProxyAvailability, ProxyFilter, ReportRequest, ReportResult, Selector, SelectorAttribute,
 };
 use egress_protocol::message::Never;
 use egress_protocol::metrics::{Metrics, Reason, Report};
@@ -453,4 +453,32 @@ async fn leases_that_ended_are_forgotten_by_time_alone() {
     tokio::time::sleep(Duration::from_secs(20)).await;
     assert_eq!(tree.kept().await, [], "what the journal keeps");
     assert_eq!(tree.get(ids[2999]).await.unwrap_err(), LeaseError::UnknownLease);
+}
+
+/// Issue 10, 12: heavy new selectors raised the grants of others from 0.6 to 92 ms. Whoever asks after eight of them is
+/// answered before the first.
+#[tokio::test(start_paused = true)]
+async fn a_grant_does_not_wait_for_new_selectors_that_take_long() {
+    let keys: Vec<String> = (0..32).map(|n| format!("key-{n:02}")).collect();
+    let attributes: Arc<BTreeMap<String, String>> = Arc::new(keys.iter().map(|key| (key.clone(), "x".to_owned())).collect());
+    let fleet: Vec<_> =
+        (0..900).map(|n| ProxyAvailability { attributes: Arc::clone(&attributes), ..proxy(&format!("p{n:03}"), 9) }).collect();
+    let tree = Tree::with(&fleet).await;
+    tree.grant(lasting(60)).await.unwrap();
+    let heavy = |n: usize| {
+        let values: Box<[Box<str>]> = (0..99).map(|value| format!("{n}-{value:02}").into()).chain(["x".into()]).collect();
+        let attributes = keys.iter().map(|key| SelectorAttribute { key: key.as_str().into(), values: values.clone() }).collect();
+        GrantRequest { selector: Selector { attributes, ..Selector::default() }, ..lasting(60) }
+    };
+    let mut tasks = tokio::task::JoinSet::new();
+    for n in 0..9 {
+        let (address, caller) = (tree.system.address(BROKER_ID), tree.caller.clone());
+        let request = Box::new(if n == 8 { lasting(60) } else { heavy(n) });
+        tasks.spawn(async move {
+            let granted = address.call(SOON, |reply_to| BrokerMessage::Grant { request, caller, reply_to }).await.unwrap();
+            granted.map(|_| n).unwrap()
+        });
+    }
+    assert_eq!(tasks.join_next().await.unwrap().unwrap(), 8);
+    assert_eq!(tasks.join_all().await.len(), 8, "each is granted in the end");
 }

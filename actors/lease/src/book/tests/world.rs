@@ -84,6 +84,10 @@ pub(crate) fn selecting(pairs: &[(&str, &[&str])]) -> GrantRequest {
     let attributes = pairs
         .iter()
         .map(|(key, values)| SelectorAttribute { key: (*key).into(), values: values.iter().map(|value| (*value).into()).collect() })
+        .map(|mut attribute: SelectorAttribute| {
+            attribute.values.sort();
+            attribute
+        })
         .collect();
     GrantRequest { selector: Selector { attributes, ..Selector::default() }, ..any() }
 }
