@@ -58,6 +58,7 @@ fn xorriso_extracts_every_file_as_it_was_lv_60() {
     }
 }
 
+/// Also hard case N2: with another label no datasource is found.
 #[test]
 fn blkid_sees_what_cloud_init_looks_for_lv_60() {
     if !have("blkid") {
