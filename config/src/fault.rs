@@ -7,6 +7,13 @@ use egress_protocol::resource::conditions::cut;
 /// The path of a fault that concerns the document, or the file, as a whole.
 pub(crate) const WHOLE: &str = ".";
 
+/// Of a value that has to be a string.
+pub(crate) const NO_TEXT: &str = "must be a string";
+/// YAML 1.1, which `kubectl` and we read, takes these words for booleans.
+pub(crate) const NO_TEXT_BUT_BOOLEAN: &str =
+    "must be a string, is a boolean: put it in quotes (a plain yes, no, on, off, y or n is one, too)";
+pub(crate) const NO_TEXT_BUT_NUMBER: &str = "must be a string, is a number: put it in quotes";
+
 /// One fault of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use egress_protocol::resource::validate::join;
 use egress_protocol::time::{format_duration, parse_duration};
 
-use crate::fault::Sink;
+use crate::fault::{NO_TEXT, NO_TEXT_BUT_BOOLEAN, NO_TEXT_BUT_NUMBER, Sink};
 use crate::yaml::{Data, Entry, Node};
 
 /// A map that is being read.
@@ -201,12 +201,12 @@ pub(crate) struct Named<'a> {
     pub(crate) node: &'a Node,
 }
 
-/// Why a value that has to be a string is none. YAML 1.1 reads a plain `no`, and its like, as a boolean.
+/// Why a value that has to be a string is none.
 fn no_text(node: &Node) -> &'static str {
     match node.data {
-        Data::Bool(_) => "must be a string, is a boolean: put it in quotes (a plain yes, no, on, off, y or n is one, too)",
-        Data::Number(_) => "must be a string, is a number: put it in quotes",
-        Data::Null | Data::Text(_) | Data::List(_) | Data::Map(_) => "must be a string",
+        Data::Bool(_) => NO_TEXT_BUT_BOOLEAN,
+        Data::Number(_) => NO_TEXT_BUT_NUMBER,
+        Data::Null | Data::Text(_) | Data::List(_) | Data::Map(_) => NO_TEXT,
     }
 }
 

@@ -7,6 +7,7 @@ use egress_protocol::resource::grammar;
 use egress_protocol::resource::validate::{FieldFault, join};
 use serde_json::Value;
 
+use crate::fault::{NO_TEXT, NO_TEXT_BUT_BOOLEAN, NO_TEXT_BUT_NUMBER};
 use crate::yaml::Node;
 
 /// All annotations of an object together, as the API server counts them.
@@ -158,8 +159,8 @@ fn texts(metadata: &Value, field: &str, faults: &mut Vec<FieldFault>) -> BTreeMa
 /// `kubectl` sends an unquoted `true` or `1` as what it looks like, and the API server refuses it.
 pub(super) fn not_a_string(found: &Value) -> &'static str {
     match found {
-        Value::Bool(_) => "must be a string, is a boolean: put it in quotes",
-        Value::Number(_) => "must be a string, is a number: put it in quotes",
-        Value::Null | Value::String(_) | Value::Array(_) | Value::Object(_) => "must be a string",
+        Value::Bool(_) => NO_TEXT_BUT_BOOLEAN,
+        Value::Number(_) => NO_TEXT_BUT_NUMBER,
+        Value::Null | Value::String(_) | Value::Array(_) | Value::Object(_) => NO_TEXT,
     }
 }

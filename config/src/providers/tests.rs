@@ -410,12 +410,24 @@ fn a_pattern_names_proxies_with_stars() {
 /// A plain `no` is a boolean in YAML 1.1, which whoever wrote it did not mean.
 #[test]
 fn a_name_that_yaml_reads_as_a_boolean_is_told_so() {
-    assert_eq!(
-        faults("providers: [{name: no, type: local}]"),
-        [
-            "providers.yaml:1: providers[0], name: must be a string, is a boolean: put it in quotes (a plain yes, no, on, off, y or n is one, too)"
-        ]
-    );
+    let told = "must be a string, is a boolean: put it in quotes (a plain yes, no, on, off, y or n is one, too)";
+    for word in ["yes", "no", "on", "off", "y", "n", "Yes", "NO", "Y", "N", "true", "False"] {
+        assert_eq!(
+            faults(&format!("providers: [{{name: {word}, type: local}}]")),
+            [format!("providers.yaml:1: providers[0], name: {told}")]
+        );
+        let manifest = format!(
+            "apiVersion: v1
+kind: Secret
+metadata: {{name: a, labels: {{site: {word}}}}}
+stringData: {{password: {word}}}"
+        );
+        let found: Vec<_> =
+            crate::manifest::parse("m", manifest.as_bytes()).faults.into_iter().map(|fault| (fault.path, fault.reason)).collect();
+        let expected = ["metadata.labels.site", "stringData.password"].map(|path| (path.to_owned(), told.to_owned()));
+        assert_eq!(found, expected, "{word}");
+    }
+    assert_eq!(&*only("providers: [{name: 'no', type: local}]").name, "no");
 }
 
 /// The keys of a map that are the user's own names.
