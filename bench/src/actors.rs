@@ -1,5 +1,6 @@
 //! One actor of ours against a task with a channel of tokio: casts, and calls with an answer. Both in this process, on
-//! the operator's runtime; a slice costs what the process costs meanwhile.
+//! the operator's runtime; a slice costs what the process costs meanwhile. The same of ours alone, on command, for the comparison of
+//! two builds.
 
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use egress_supervision::{Actor, Address, ChildSpec, Context, Failure, System};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
-use crate::process::own_cpu;
+use crate::process::{own_cpu, say};
 use crate::rounds::{self, Slice};
 use crate::table::{Table, thousands};
 use crate::{Outcome, progress, runtime};
@@ -125,6 +126,27 @@ impl Peer {
     }
 }
 
+/// What goes through an actor, and from how many callers (none: casts).
+pub(crate) const KINDS: [(&str, u64); 3] = [("casts, 1 sender", 0), ("calls, 1 caller", 1), ("calls, 64 callers", 64)];
+
+async fn messages(peer: Peer, callers: u64) -> Outcome<()> {
+    if callers == 0 { peer.casts().await } else { peer.calls(callers).await }
+}
+
+/// Answers each line, a number of callers, with the messages per CPU-second that they had answered by an actor of ours.
+pub(crate) fn serve() -> Outcome<()> {
+    let runtime = runtime()?;
+    let system = System::new(Clock::system(), Metrics::new(true).shared());
+    let _root = runtime.block_on(system.start_root(ChildSpec::<Counter>::essential("counter", ())))?;
+    say("ready")?;
+    for line in std::io::stdin().lines() {
+        let (callers, peer, before) = (line?.parse()?, Peer::Ours(system.address("counter")), own_cpu()?);
+        runtime.block_on(async { runtime.handle().spawn(messages(peer, callers)).await })??;
+        say(&(MESSAGES as f64 / (own_cpu()? - before)).to_string())?;
+    }
+    Ok(())
+}
+
 pub(crate) fn run(rounds: u32) -> Outcome<Vec<Table>> {
     progress("calls and casts");
     let runtime = runtime()?;
@@ -150,13 +172,12 @@ pub(crate) fn run(rounds: u32) -> Outcome<Vec<Table>> {
         format!("Messages through one actor, per CPU-second: median of {rounds} rounds [quartiles]"),
         &["messages", "ours", "tokio mpsc (+ oneshot)", "ratio"],
     );
-    for (what, callers) in [("casts, 1 sender", 0), ("calls, 1 caller", 1), ("calls, 64 callers", 64)] {
+    for (what, callers) in KINDS {
         let slices = rounds::run(rounds, peers.len(), |n| {
             let peer = peers[n].clone();
             let before = own_cpu()?;
-            let work = async move { if callers == 0 { peer.casts().await } else { peer.calls(callers).await } };
             // On a worker, as in the operator, not on this thread.
-            runtime.block_on(async { runtime.handle().spawn(work).await })??;
+            runtime.block_on(async { runtime.handle().spawn(messages(peer, callers)).await })??;
             Ok(Slice { done: MESSAGES as f64, cpu: own_cpu()? - before })
         })?;
         let rate = |n: usize| thousands(rounds::rate(&slices, n).median);

@@ -23,7 +23,7 @@ pub(crate) const TTL: &str = "1s";
 /// Until a server has expired what the last slice left.
 pub(crate) const SETTLE: Duration = Duration::from_millis(1300);
 /// So many that the tenth which does not cool is never full within a slice.
-const PLACES: u32 = 20_000_000;
+pub(crate) const PLACES: u32 = 20_000_000;
 /// Seconds of load before the first slice: selectors have their index, proxies were granted before, and ended leases are
 /// remembered.
 pub(crate) const WARM_UP: u32 = 8;
@@ -38,6 +38,12 @@ pub(crate) struct Server {
 impl Server {
     pub(crate) fn start(role: &Role) -> Outcome<Self> {
         let (helper, ready) = Helper::start(role)?;
+        Ok(Self { helper, address: ready.parse()? })
+    }
+
+    /// The same of another build of this program.
+    pub(crate) fn start_of(program: &Path, role: &Role) -> Outcome<Self> {
+        let (helper, ready) = Helper::start_of(program, role)?;
         Ok(Self { helper, address: ready.parse()? })
     }
 
@@ -67,8 +73,8 @@ pub(crate) fn run(rounds: u32) -> Outcome<Vec<Table>> {
     Ok(vec![against_bare(rounds, &scripts)?, between_fleets(rounds, &scripts)?, while_leases_expire(rounds, &scripts)?])
 }
 
-/// Slices of one second in turn.
-fn slices(rounds: u32, servers: &[&Server], script: &Path, connections: u32) -> Outcome<(Vec<Vec<Slice>>, f64)> {
+/// Slices of one second in turn; and how many requests were refused.
+pub(crate) fn slices(rounds: u32, servers: &[&Server], script: &Path, connections: u32) -> Outcome<(Vec<Vec<Slice>>, f64)> {
     let mut all = Vec::new();
     let mut refused = 0.0;
     for round in 0..rounds {
@@ -89,7 +95,7 @@ fn slices(rounds: u32, servers: &[&Server], script: &Path, connections: u32) -> 
 }
 
 /// A line that tells of refusals, which there should be none of.
-fn refusals(table: &mut Table, refused: f64) {
+pub(crate) fn refusals(table: &mut Table, refused: f64) {
     if refused > 0.0 {
         table.note(format!("**{} requests were refused.**", thousands(refused)));
     }

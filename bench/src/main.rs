@@ -2,6 +2,7 @@
 //!
 //! - [`rounds`]: slices in turn, a ratio per round, the median; [`process`]: what a process costs; [`load`]: wrk
 //! - [`grants`], [`book`], [`probes`], [`memory`], [`actors`], [`neighbours`]: one benchmark each; [`fleet`]: what leases are granted from
+//! - [`builds`]: two builds of this program against each other; [`children`]: what only that measures
 //! - [`table`], [`page`]: what is printed, and written into docs/performance.md
 //!
 //! A benchmark that needs servers starts this same program again in a [`Role`]; each ends when its stdin does, so that
@@ -9,6 +10,8 @@
 
 mod actors;
 mod book;
+mod builds;
+mod children;
 mod fleet;
 mod grants;
 mod load;
@@ -22,6 +25,7 @@ mod table;
 
 use std::error::Error;
 use std::io::{self, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
@@ -47,6 +51,8 @@ enum What {
     Actors,
     /// Creates and grants beside a provider whose every call hangs
     Neighbours,
+    /// This build against another one (`--other`); not part of everything
+    Builds,
     /// Also rewrite the tables of docs/performance.md
     Write,
 }
@@ -60,6 +66,9 @@ struct Options {
     /// How often every slice is repeated; a ratio per round, and the median of them
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
+    /// Another build of this program, with its operator beside it
+    #[arg(long, value_name = "PATH")]
+    other: Option<PathBuf>,
     /// What a child of the benchmark does
     #[arg(long, hide = true)]
     role: Option<String>,
@@ -78,6 +87,10 @@ enum Role {
     Prober(probes::client::Settings),
     /// Leases beside providers, one of which hangs or is not there; creates on command.
     Neighbours(bool),
+    /// Messages through an actor on command.
+    Messages,
+    /// An actor with many children, on command.
+    Children,
 }
 
 fn main() -> ExitCode {
@@ -102,6 +115,8 @@ fn play(role: &str) -> Outcome<()> {
         Role::Target => probes::target::run(),
         Role::Prober(settings) => probes::client::run(&settings),
         Role::Neighbours(hangs) => neighbours::serve(hangs),
+        Role::Messages => actors::serve(),
+        Role::Children => children::serve(),
     }
 }
 
@@ -113,7 +128,7 @@ fn measure(options: &Options) -> Outcome<()> {
     }
     wanted.sort_unstable();
     wanted.dedup();
-    if wanted.contains(&What::Grants) || wanted.contains(&What::Neighbours) {
+    if [What::Grants, What::Neighbours, What::Builds].iter().any(|what| wanted.contains(what)) {
         load::is_installed()?;
     }
     for what in wanted {
@@ -124,6 +139,7 @@ fn measure(options: &Options) -> Outcome<()> {
             What::Memory => memory::run()?,
             What::Actors => actors::run(options.rounds)?,
             What::Neighbours => neighbours::run(options.rounds)?,
+            What::Builds => builds::run(options.rounds, options.other.as_deref().ok_or("--other names the other build")?)?,
             What::All | What::Write => Vec::new(),
         };
         for table in tables {

@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 use std::io::{Read, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
@@ -25,9 +25,27 @@ const PATIENCE: Duration = Duration::from_secs(300);
 /// Until buffers that the start needed are given back or used again.
 const REST: Duration = Duration::from_secs(10);
 
+/// The slope per proxy in KiB of the operators beside these builds of the benchmark, one after another.
+pub(crate) fn slopes(programs: &[PathBuf]) -> Outcome<Vec<f64>> {
+    let (_target, ready) = Helper::start(&Role::Target)?;
+    let target: Ready = serde_json::from_str(&ready)?;
+    let mut resident = Vec::new();
+    for proxies in SIZES {
+        progress(&format!("memory with {proxies} proxies"));
+        let of_size = programs.iter().map(|program| Ok(measure(&operator_beside(program)?, proxies, &target)?.0));
+        resident.push(of_size.collect::<Outcome<Vec<f64>>>()?);
+    }
+    Ok(resident[0].iter().zip(&resident[1]).map(|(few, many)| slope(*few, *many)).collect())
+}
+
+fn slope(few: f64, many: f64) -> f64 {
+    (many - few) / f64::from(SIZES[1] - SIZES[0])
+}
+
 pub(crate) fn run() -> Outcome<Vec<Table>> {
     let (_target, ready) = Helper::start(&Role::Target)?;
     let target: Ready = serde_json::from_str(&ready)?;
+    let program = operator_beside(&std::env::current_exe()?)?;
     let mut table = Table::new(
         "memory",
         "Resident memory of the operator, External proxies, probed once over https, then idle",
@@ -36,11 +54,11 @@ pub(crate) fn run() -> Outcome<Vec<Table>> {
     let mut resident = Vec::new();
     for proxies in SIZES {
         progress(&format!("memory with {proxies} proxies"));
-        let (kib, took) = measure(proxies, &target)?;
+        let (kib, took) = measure(&program, proxies, &target)?;
         table.row([thousands(f64::from(proxies)), format!("{:.1}", kib / 1024.0), format!("{:.0}", took.as_secs_f64())]);
         resident.push(kib);
     }
-    let slope = (resident[1] - resident[0]) / f64::from(SIZES[1] - SIZES[0]);
+    let slope = slope(resident[0], resident[1]);
     table.row(["**slope, per proxy**".to_owned(), format!("**{slope:.1} KiB**"), String::new()]);
     Ok(vec![table])
 }
@@ -57,7 +75,7 @@ impl Drop for Operator {
     }
 }
 
-fn measure(proxies: u32, target: &Ready) -> Outcome<(f64, Duration)> {
+fn measure(program: &Path, proxies: u32, target: &Ready) -> Outcome<(f64, Duration)> {
     let folder = tempfile::tempdir()?;
     let manifests = folder.path().join("manifests");
     std::fs::create_dir(&manifests)?;
@@ -69,7 +87,7 @@ fn measure(proxies: u32, target: &Ready) -> Outcome<(f64, Duration)> {
     std::fs::write(&roots, &target.roots)?;
     let api = free_address()?;
     let start = Instant::now();
-    let operator = start_operator(folder.path(), &manifests, &roots, api)?;
+    let operator = start_operator(program, folder.path(), &manifests, &roots, api)?;
     loop {
         sleep(Duration::from_millis(500));
         let healthy = healthy(api).unwrap_or(0);
@@ -105,12 +123,16 @@ fn free_address() -> Outcome<SocketAddr> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
 }
 
-fn start_operator(folder: &Path, manifests: &Path, roots: &Path, api: SocketAddr) -> Outcome<Operator> {
-    let program = std::env::current_exe()?.with_file_name("egress-proxies-operator");
+fn operator_beside(bench: &Path) -> Outcome<PathBuf> {
+    let program = bench.with_file_name("egress-proxies-operator");
     if !program.exists() {
         let why = "is not there: the benchmark of memory runs the operator itself; build it with `cargo build --release`";
         return Err(format!("{} {why}", program.display()).into());
     }
+    Ok(program)
+}
+
+fn start_operator(program: &Path, folder: &Path, manifests: &Path, roots: &Path, api: SocketAddr) -> Outcome<Operator> {
     let mut command = Command::new(program);
     command.arg("standalone").arg("--manifests").arg(manifests).arg("--state").arg(folder.join("state"));
     command.arg("--check-ca-file").arg(roots).arg("--discovery-bind-address").arg(api.to_string());

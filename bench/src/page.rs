@@ -80,7 +80,7 @@ mod tests {
     #[test]
     fn the_page_has_a_place_for_every_table() {
         let page = fs::read_to_string(path()).unwrap();
-        for mark in ["grants", "fleets", "expiry", "book", "probes", "memory", "actors", "neighbours"] {
+        for mark in ["grants", "fleets", "expiry", "book", "probes", "memory", "actors", "neighbours", "builds"] {
             assert!(put(&page, mark, "").is_ok(), "{mark}");
         }
     }

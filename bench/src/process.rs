@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use crate::{Outcome, Role};
@@ -20,7 +21,12 @@ pub(crate) struct Helper {
 impl Helper {
     /// Starts this program in a role, and waits for the line that says that it is ready.
     pub(crate) fn start(role: &Role) -> Outcome<(Self, String)> {
-        let mut command = Command::new(std::env::current_exe()?);
+        Self::start_of(&std::env::current_exe()?, role)
+    }
+
+    /// The same of another build of this program.
+    pub(crate) fn start_of(program: &Path, role: &Role) -> Outcome<(Self, String)> {
+        let mut command = Command::new(program);
         command.arg("--role").arg(serde_json::to_string(role)?).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn()?;
         let stdin = child.stdin.take();
