@@ -114,17 +114,17 @@ impl Child {
 /// Dropping it kills them, and through them the whole subtree.
 pub(crate) struct Children {
     parent: Weak<dyn Parent>,
-    by_id: HashMap<Arc<str>, Child>,
+    by_id: HashMap<Arc<str>, Box<Child>>,
+    /// Whose ractor actor it is that ractor tells of.
+    alive: HashMap<ActorId, Arc<str>>,
     /// Asked to stop one by one and not yet ended. Their ids may be started again: the permits keep the lives apart.
-    leaving: HashMap<u64, Child>,
-    /// Whose life it is that ractor tells of.
-    alive: HashMap<ActorId, (u64, Arc<str>)>,
+    leaving: HashMap<ActorId, Box<Child>>,
     next: u64,
 }
 
 impl Children {
     pub(crate) fn new(parent: Weak<dyn Parent>) -> Self {
-        Self { parent, by_id: HashMap::new(), leaving: HashMap::new(), alive: HashMap::new(), next: 0 }
+        Self { parent, by_id: HashMap::new(), alive: HashMap::new(), leaving: HashMap::new(), next: 0 }
     }
 
     /// Carries out an order. `me` is the parent's ractor actor. The error is a child's crash, which is its parent's too.
@@ -134,9 +134,10 @@ impl Children {
             Order::Begin(begin) => self.begin(*begin, me).await,
             Order::Stop(id) => {
                 if let Some(child) = self.by_id.remove(&*id)
-                    && child.ask_to_stop().is_some()
+                    && let Some(cell) = child.ask_to_stop()
                 {
-                    self.leaving.insert(child.number, child);
+                    self.alive.remove(&cell.get_id());
+                    self.leaving.insert(cell.get_id(), child);
                 }
                 Ok(())
             }
@@ -156,7 +157,7 @@ impl Children {
         lives.serve();
         let permit = Arc::clone(&lives.face().alive).try_acquire_owned();
         let now = Now::Waiting { _wait: None };
-        let mut child = Child { kind, number, budget, on_exhausted, started, lives, now, given_up: false };
+        let mut child = Box::new(Child { kind, number, budget, on_exhausted, started, lives, now, given_up: false });
         if permit.is_err() {
             child.wait(&id, Weak::clone(&self.parent), None);
         }
@@ -177,7 +178,7 @@ impl Children {
         let begun = AssertUnwindSafe(async { child.lives.begin(birth, me.clone()).await }).catch_unwind().await;
         match begun.unwrap_or_else(|panic| Err(panic_text(panic.as_ref()))) {
             Ok(cell) => {
-                self.alive.insert(cell.get_id(), (number, id));
+                self.alive.insert(cell.get_id(), id);
                 child.now = Now::Alive(cell);
                 Ok(())
             }
@@ -194,10 +195,10 @@ impl Children {
             SupervisionEvent::ActorTerminated(cell, _, reason) => (cell, reason.filter(|reason| reason != DRAINED)),
             SupervisionEvent::ActorStarted(_) | SupervisionEvent::ProcessGroupChanged(_) => return Ok(()),
         };
-        let Some((number, id)) = self.alive.remove(&cell.get_id()) else { return Ok(()) };
-        if self.leaving.remove(&number).is_some() || self.by_id.get(&id).is_none_or(|child| child.number != number) {
+        if self.leaving.remove(&cell.get_id()).is_some() {
             return Ok(());
         }
+        let Some(id) = self.alive.remove(&cell.get_id()) else { return Ok(()) };
         match crash {
             Some(reason) if !stopping => self.crashed(&id, reason),
             // A crash on the way out changes nothing.
@@ -265,7 +266,7 @@ impl Children {
             }
             let mut ended: FuturesUnordered<_> = together
                 .into_iter()
-                .filter_map(|id| self.by_id.get(&id).and_then(Child::ask_to_stop).map(|cell| (id, cell)))
+                .filter_map(|id| self.by_id.get(&id).and_then(|child| child.ask_to_stop()).map(|cell| (id, cell)))
                 .map(|(id, cell)| async move {
                     let _ = cell.wait(None).await;
                     id

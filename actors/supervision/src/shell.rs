@@ -45,7 +45,8 @@ pub(crate) struct Life<A: Actor> {
     /// None while it starts.
     actor: Option<A>,
     starting: Option<Box<Starting<A>>>,
-    children: Children,
+    /// Made for the first child.
+    children: Option<Box<Children>>,
     durations: Histogram,
     /// When this stretch of work began.
     busy_since: Option<Instant>,
@@ -121,7 +122,8 @@ impl<A: Actor> ractor::Actor for Shell<A> {
         state: &mut Self::State,
     ) -> impl Future<Output = Result<(), ActorProcessingErr>> + Send {
         let stopping = me.get_status() >= Phase::Draining;
-        let heard = state.as_mut().map_or(Ok(()), |life| life.children.hear(event, stopping));
+        let children = state.as_mut().and_then(|life| life.children.as_mut());
+        let heard = children.map_or(Ok(()), |children| children.hear(event, stopping));
         ready(heard.map_err(|crash| crashed(state, crash.to_string())))
     }
 
@@ -146,13 +148,12 @@ impl<A: Actor> Life<A> {
         started: Started,
         back: Option<Weak<dyn Parent>>,
     ) -> Self {
-        let parent: Weak<dyn Parent> = Arc::downgrade(&inner) as _;
         let durations = inner.system.metrics().actor_handle_duration.get_or_create_owned(&Kind { kind: A::KIND });
         Self {
             ctx: Context { inner },
             actor: None,
             starting: Some(Box::new(Starting { args: Some(args), task: None, early: Vec::new(), started, back })),
-            children: Children::new(parent),
+            children: None,
             durations,
             busy_since: None,
             stop_timeout,
@@ -222,7 +223,12 @@ impl<A: Actor> Life<A> {
     /// What is not for the actor.
     async fn serve(&mut self, envelope: Envelope<A>, me: ActorRef<Envelope<A>>) -> Result<(), String> {
         match envelope {
-            Envelope::Order(order) => self.children.take(order, me.into()).await.map_err(|crash| crash.to_string()),
+            Envelope::Order(order) => {
+                let inner = &self.ctx.inner;
+                let parent = || Arc::downgrade(inner) as Weak<dyn Parent>;
+                let children = self.children.get_or_insert_with(|| Box::new(Children::new(parent())));
+                children.take(order, me.into()).await.map_err(|crash| crash.to_string())
+            }
             Envelope::Started(result) => {
                 for envelope in self.started(*result)? {
                     if me.get_status() >= Phase::Draining {
@@ -247,8 +253,9 @@ impl<A: Actor> Life<A> {
         let inner = &self.ctx.inner;
         if let Envelope::ChildGivenUp(news) = &envelope
             && news.reason.is_none()
+            && let Some(children) = &mut self.children
         {
-            self.children.is_back(&news.child);
+            children.is_back(&news.child);
         }
         let begun = Instant::now();
         inner.took();
@@ -278,7 +285,9 @@ impl<A: Actor> Life<A> {
         }
         inner.close();
         inner.cell.face.set_status(ActorStatus::Stopping, self.ctx.now());
-        self.children.stop().await;
+        if let Some(children) = &mut self.children {
+            children.stop().await;
+        }
         inner.cancelled().cancel();
         let own = async {
             if let Some(actor) = &mut self.actor {
