@@ -1,15 +1,15 @@
 //! `leadership`: which replica acts (OP-1, SV-4).
 //!
-//! - Role: holds the Lease of `coordination.k8s.io/v1`, opens and closes the fence, tells who serves HTTP what this replica
-//!   is, and starts and stops the branch that only a leader runs.
-//! - Supervised by the root, essential. Supervises [`leadership::BRANCH_ID`], which is started by a closure it is given.
+//! - Role: starts and stops the branch that only a leader runs; its keeper holds the Lease of `coordination.k8s.io/v1`.
+//! - Supervised by the root, essential. Supervises its keeper, and [`leadership::BRANCH_ID`], which is started by a closure it is
+//!   given.
 //! - Receives [`LeadershipMessage`]; sends nothing.
 //! - States: following · leading · leading, fenced · following while the branch of the lost leadership still ends.
 //! - Failure policy: calls that fail are tried again, for ever; the fence closes by itself meanwhile. A crash closes the
 //!   fence and ends the branch; the next life finds the Lease in its own name and renews it at once. A branch that has not
 //!   ended within the lease duration after the leadership was lost ends the process with exit 3, by a thread of its own.
 //!
-//! The parts: `elector` decides (pure), `document` reads and writes the Lease (pure), `keeper` is the task that performs it,
+//! The parts: `elector` decides (pure), `document` reads and writes the Lease (pure), `keeper` is the actor that performs it,
 //! `store` is where the Lease is kept, `watchdog` the thread.
 
 mod document;
@@ -28,13 +28,10 @@ use std::time::Duration;
 use egress_kube::{ApiClient, REQUEST};
 use egress_protocol::leadership::{self, Fence, LeadershipMessage, LeadershipState, Standing, StandingCell};
 use egress_protocol::message::Message;
-use egress_supervision::{Actor, ChildSpec, Context, Failure, System};
+use egress_supervision::{Actor, Address, ChildSpec, Context, Failure, System};
 use serde_json::json;
-use tokio::sync::{mpsc, oneshot};
-use tokio::time::Instant;
 
-use elector::Elector;
-use keeper::{Keeper, Order, RELEASE};
+use keeper::{KeeperArgs, KeeperMessage};
 use store::ApiLeases;
 pub use store::{Call, LeaseStore};
 use watchdog::{GiveUp, Watchdog, end_the_process};
@@ -118,7 +115,7 @@ impl LeadershipArgs {
 pub struct LeadershipActor {
     args: LeadershipArgs,
     report: Report,
-    orders: mpsc::UnboundedSender<Order>,
+    keeper: Address<KeeperMessage>,
     /// As long as something is left of a branch.
     watchdog: Option<Watchdog>,
 }
@@ -152,9 +149,6 @@ pub enum LeadershipInternal {
     /// How it goes.
     #[doc(hidden)]
     Report(Report),
-    /// The keeper ended: the actor does.
-    #[doc(hidden)]
-    Ended,
 }
 
 impl Message for LeadershipInternal {
@@ -164,7 +158,6 @@ impl Message for LeadershipInternal {
             Self::Lose => "Lose",
             Self::Cleared => "Cleared",
             Self::Report(_) => "Report",
-            Self::Ended => "Ended",
         }
     }
 }
@@ -177,23 +170,10 @@ impl Actor for LeadershipActor {
 
     async fn start(ctx: &Context<Self>, args: LeadershipArgs) -> Result<Self, Failure> {
         let left = !ctx.system().left_of(leadership::BRANCH_ID).is_empty();
-        let (orders, received) = mpsc::unbounded_channel();
-        let (clock, base) = (ctx.system().clock(), Instant::now());
-        let keeper = Keeper {
-            ctx: ctx.clone(),
-            settings: Arc::clone(&args.settings),
-            store: Arc::clone(&args.store),
-            fence: args.fence.clone(),
-            standing: args.standing.clone(),
-            orders: received,
-            elector: Elector::new(keeper::terms(&args.settings), left, keeper::now(clock, base)),
-            clock,
-            base,
-            seen: None,
-            told: Report::default(),
-        };
-        ctx.spawn(keeper.run()).keep();
-        let mut this = Self { args, report: Report::default(), orders, watchdog: None };
+        let LeadershipArgs { settings, store, fence, standing, .. } = args.clone();
+        let keeper = KeeperArgs { leadership: ctx.clone(), settings, store, fence, standing, left };
+        let keeper = ctx.start_child_and_wait(keeper.spec()).await?;
+        let mut this = Self { args, report: Report::default(), keeper, watchdog: None };
         if left {
             this.await_the_end(ctx)?;
         }
@@ -218,10 +198,9 @@ impl Actor for LeadershipActor {
             }
             LeadershipInternal::Cleared => {
                 self.watchdog = None;
-                let _ = self.orders.send(Order::Cleared);
+                let _ = self.keeper.send(KeeperMessage::Cleared);
             }
             LeadershipInternal::Report(report) => self.report = report,
-            LeadershipInternal::Ended => {}
         }
         Ok(())
     }
@@ -244,14 +223,6 @@ impl Actor for LeadershipActor {
             Standing::Leader | Standing::Alone => state["role"] = json!("leader"),
         }
         state
-    }
-
-    /// The branch has stopped: the keeper gives the Lease up, so that another replica need not wait until it expires (OP-5).
-    async fn stopping(&mut self, _: &Context<Self>) {
-        let (released, done) = oneshot::channel();
-        if self.orders.send(Order::Release(released)).is_ok() {
-            let _ = tokio::time::timeout(RELEASE + LOOK, done).await;
-        }
     }
 }
 

@@ -1,76 +1,129 @@
-//! The task of `leadership` that keeps the Lease: it performs what the [`Elector`] decides, one call at a time.
+//! `leadership/keeper`: keeps the Lease; it performs what the [`Elector`] decides, one call at a time.
 //!
-//! A task and not the mailbox, because a stop first waits for the branch and handles no message meanwhile, and the Lease is
-//! to be renewed until nothing of the branch is left. It opens and closes the fence itself, without a detour.
-//!
-//! What must stay true: however it ends, the fence is closed when it has ended.
+//! - Role: opens and closes the fence itself, without a detour, and tells who serves HTTP what this replica is.
+//! - Supervised by `leadership`, irreplaceable; started before the branch and stopped after it, so that the Lease is renewed
+//!   until nothing of the branch is left.
+//! - Receives [`KeeperMessage`]; tells `leadership` by its context.
+//! - Failure policy: however a life ends, the fence is closed when it has ended. Only an orderly stop gives the Lease up: after a
+//!   crash something of the branch may be left.
 
-use std::future::pending;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use egress_kube::ApiError;
 use egress_protocol::Clock;
 use egress_protocol::leadership::{Fence, Standing, StandingCell};
-use egress_supervision::Context;
-use futures::future::BoxFuture;
+use egress_protocol::message::Message;
+use egress_supervision::{Actor, ChildSpec, Context, Failure, Task, Timer};
 use k8s_openapi::api::coordination::v1::Lease;
-use tokio::sync::{mpsc, oneshot};
+use serde_json::json;
 use tokio::time::Instant;
 
 use super::elector::{Effect, Elector, Input, Now, Outcome, Record, Terms, Write};
 use super::store::LeaseStore;
 use super::{LeaderSettings, LeadershipActor, LeadershipInternal, Report, document};
 
+/// The actor's id.
+pub(super) const KEEPER_ID: &str = "leadership/keeper";
 /// Giving the Lease up may take this long.
-pub(super) const RELEASE: Duration = Duration::from_secs(2);
+const RELEASE: Duration = Duration::from_secs(2);
 
-/// See the module.
-pub(super) struct Keeper {
-    pub(super) ctx: Context<LeadershipActor>,
+/// What the actor is started from.
+#[derive(Clone)]
+pub(super) struct KeeperArgs {
+    pub(super) leadership: Context<LeadershipActor>,
     pub(super) settings: Arc<LeaderSettings>,
     pub(super) store: Arc<dyn LeaseStore>,
     pub(super) fence: Fence,
     pub(super) standing: StandingCell,
-    pub(super) orders: mpsc::UnboundedReceiver<Order>,
-    pub(super) elector: Elector,
-    pub(super) clock: Clock,
-    pub(super) base: Instant,
+    /// Something of a former branch is left.
+    pub(super) left: bool,
+}
+
+impl fmt::Debug for KeeperArgs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeeperArgs").field("settings", &self.settings).field("left", &self.left).finish_non_exhaustive()
+    }
+}
+
+impl KeeperArgs {
+    /// The child of `leadership`.
+    pub(super) fn spec(self) -> ChildSpec<Keeper> {
+        ChildSpec::irreplaceable(KEEPER_ID, self)
+    }
+}
+
+/// See the module.
+pub(super) struct Keeper {
+    args: KeeperArgs,
+    elector: Elector,
+    clock: Clock,
+    base: Instant,
     /// The Lease as seen last: what is written over.
-    pub(super) seen: Option<Lease>,
-    /// What the actor knows.
-    pub(super) told: Report,
+    seen: Option<Lease>,
+    /// What `leadership` knows.
+    told: Report,
+    /// The call under way, and its number: the answer to a former one is not taken.
+    call: Option<Task>,
+    calls: u64,
+    /// When to look again, and how often that was set: a former one is not heard.
+    wake: Option<Timer>,
+    wakes: u64,
 }
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        self.fence.close();
-        self.standing.set(Standing::Follower { leader: None, address: None });
+        self.args.fence.close();
+        self.args.standing.set(Standing::Follower { leader: None, address: None });
     }
 }
 
-/// What the actor wants of its keeper.
-pub(super) enum Order {
+/// What `leadership` has to say.
+#[derive(Debug)]
+pub(super) enum KeeperMessage {
     /// Nothing is left of the branch.
     Cleared,
-    /// Give the Lease up, and say when that is done. Only an orderly stop asks for it: after a crash something of the branch
-    /// may be left.
-    Release(oneshot::Sender<()>),
+}
+
+impl Message for KeeperMessage {
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Cleared => "Cleared",
+        }
+    }
+}
+
+/// What the actor tells itself.
+#[derive(Debug)]
+pub(super) enum KeeperInternal {
+    Tick { wake: u64 },
+    Answered { call: u64, answer: Box<Answer> },
+}
+
+impl Message for KeeperInternal {
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Tick { .. } => "Tick",
+            Self::Answered { .. } => "Answered",
+        }
+    }
 }
 
 /// The answer to a call, with what the election needs to know of it.
-enum Answer {
+#[derive(Debug)]
+pub(super) enum Answer {
     Looked(Result<Option<Lease>, ApiError>),
     Wrote { sent: Duration, created: bool, result: Result<Lease, ApiError> },
 }
 
 /// Both clocks now.
-pub(super) fn now(clock: Clock, base: Instant) -> Now {
+fn now(clock: Clock, base: Instant) -> Now {
     Now { mono: base.elapsed(), wall: clock.now().unix_millis().saturating_mul(1000) }
 }
 
 /// What the election has to know of the settings.
-pub(super) fn terms(settings: &LeaderSettings) -> Terms {
+fn terms(settings: &LeaderSettings) -> Terms {
     Terms {
         me: settings.identity.as_str().into(),
         lease: settings.lease_duration,
@@ -79,39 +132,73 @@ pub(super) fn terms(settings: &LeaderSettings) -> Terms {
     }
 }
 
-impl Keeper {
-    /// Until the Lease is to be given up.
-    pub(super) async fn run(mut self) -> LeadershipInternal {
-        let mut call: Option<BoxFuture<'static, Answer>> = None;
-        let mut input = Input::Tick;
-        let released = loop {
-            for effect in self.elector.step(self.now(), input) {
-                if let Some(next) = self.perform(effect) {
-                    call = Some(next);
-                }
+impl Actor for Keeper {
+    type Message = KeeperMessage;
+    type Internal = KeeperInternal;
+    type Args = KeeperArgs;
+    const KIND: &'static str = "keeper";
+
+    async fn start(ctx: &Context<Self>, args: KeeperArgs) -> Result<Self, Failure> {
+        let (clock, base) = (ctx.system().clock(), Instant::now());
+        let elector = Elector::new(terms(&args.settings), args.left, now(clock, base));
+        let told = Report::default();
+        let mut this = Self { args, elector, clock, base, seen: None, told, call: None, calls: 0, wake: None, wakes: 0 };
+        this.step(ctx, Input::Tick);
+        Ok(this)
+    }
+
+    fn handle(&mut self, ctx: &Context<Self>, message: KeeperMessage) -> Result<(), Failure> {
+        match message {
+            KeeperMessage::Cleared => self.step(ctx, Input::Cleared),
+        }
+        Ok(())
+    }
+
+    fn handle_internal(&mut self, ctx: &Context<Self>, message: KeeperInternal) -> Result<(), Failure> {
+        match message {
+            KeeperInternal::Tick { wake } if wake == self.wakes => self.step(ctx, Input::Tick),
+            KeeperInternal::Answered { call, answer } if call == self.calls => {
+                self.call = None;
+                let input = self.taken(*answer);
+                self.step(ctx, input);
             }
-            self.report();
-            let wake = self.elector.wake().map(|wake| self.base + wake);
-            input = tokio::select! {
-                biased;
-                Some(order) = self.orders.recv() => match order {
-                    Order::Cleared => Input::Cleared,
-                    Order::Release(released) => break released,
-                },
-                answer = of(&mut call) => {
-                    call = None;
-                    self.taken(answer)
-                }
-                () = at(wake) => Input::Tick,
-            };
-        };
-        drop(call);
-        self.fence.close();
+            KeeperInternal::Tick { .. } | KeeperInternal::Answered { .. } => {}
+        }
+        Ok(())
+    }
+
+    fn describe(&self) -> serde_json::Value {
+        json!({ "lease": self.lease(), "holder": self.record().and_then(|record| record.holder), "calling": self.call.is_some() })
+    }
+
+    /// The branch has stopped: the Lease is given up, so that another replica need not wait until it expires (OP-5).
+    async fn stopping(&mut self, _: &Context<Self>) {
+        self.call = None;
+        self.args.fence.close();
         if self.elector.may_hold() && tokio::time::timeout(RELEASE, self.release()).await.is_err() {
             tracing::warn!(lease = self.lease(), "WARNING: the leadership could not be given up in time; the others wait until it expires");
         }
-        let _ = released.send(());
-        LeadershipInternal::Ended
+    }
+}
+
+impl Keeper {
+    /// Tells the election, does what it decides, and sees to it that it is asked again in time.
+    fn step(&mut self, ctx: &Context<Self>, input: Input) {
+        for effect in self.elector.step(self.now(), input) {
+            self.perform(ctx, effect);
+        }
+        self.report();
+        self.wakes += 1;
+        let wake = self.wakes;
+        let pause = self.elector.wake().map(|wake| wake.saturating_sub(self.base.elapsed()));
+        self.wake = pause.map(|pause| ctx.after(pause, KeeperInternal::Tick { wake }));
+    }
+
+    /// The next call; a former one that has not been answered is given up.
+    fn call(&mut self, ctx: &Context<Self>, answer: impl Future<Output = Answer> + Send + 'static) {
+        self.calls += 1;
+        let call = self.calls;
+        self.call = Some(ctx.spawn(async move { KeeperInternal::Answered { call, answer: Box::new(answer.await) } }));
     }
 
     fn now(&self) -> Now {
@@ -119,22 +206,21 @@ impl Keeper {
     }
 
     fn lease(&self) -> String {
-        format!("{}/{}", self.settings.namespace, self.settings.name)
+        format!("{}/{}", self.args.settings.namespace, self.args.settings.name)
     }
 
-    /// Does it; a call is handed back to be waited for.
-    fn perform(&mut self, effect: Effect) -> Option<BoxFuture<'static, Answer>> {
+    fn perform(&mut self, ctx: &Context<Self>, effect: Effect) {
         match effect {
             Effect::Look => {
-                let look = self.store.get();
-                return Some(Box::pin(async move { Answer::Looked(look.await) }));
+                let look = self.args.store.get();
+                self.call(ctx, async move { Answer::Looked(look.await) });
             }
-            Effect::Write(write) => return Some(self.write(&write)),
-            Effect::Extend(until) => self.fence.extend(self.base + until),
+            Effect::Write(write) => self.write(ctx, &write),
+            Effect::Extend(until) => self.args.fence.extend(self.base + until),
             Effect::Lead => {
-                self.standing.set(Standing::Leader);
-                tracing::info!(lease = self.lease(), identity = self.settings.identity, "leadership acquired");
-                self.ctx.tell(LeadershipInternal::Lead);
+                self.args.standing.set(Standing::Leader);
+                tracing::info!(lease = self.lease(), identity = self.args.settings.identity, "leadership acquired");
+                self.args.leadership.tell(LeadershipInternal::Lead);
             }
             Effect::Fenced => tracing::warn!(
                 lease = self.lease(),
@@ -149,35 +235,34 @@ impl Keeper {
                 );
             }
             Effect::Lose => {
-                self.fence.close();
-                self.standing.set(Standing::Follower { leader: None, address: None });
+                self.args.fence.close();
+                self.args.standing.set(Standing::Follower { leader: None, address: None });
                 tracing::info!(lease = self.lease(), "leadership lost");
-                self.ctx.tell(LeadershipInternal::Lose);
+                self.args.leadership.tell(LeadershipInternal::Lose);
             }
             Effect::Follow { leader, address } => {
                 match &leader {
                     Some(leader) => tracing::info!(lease = self.lease(), %leader, address = address.as_deref(), "another replica leads"),
                     None => tracing::info!(lease = self.lease(), "no replica leads"),
                 }
-                self.standing.set(Standing::Follower { leader, address });
+                self.args.standing.set(Standing::Follower { leader, address });
             }
             Effect::Trouble(reason) => {
                 tracing::warn!(lease = self.lease(), reason, "WARNING: the Lease of the leadership cannot be read or written");
             }
             Effect::Well => tracing::info!(lease = self.lease(), "the Lease of the leadership can be read and written again"),
         }
-        None
     }
 
-    fn write(&self, write: &Write) -> BoxFuture<'static, Answer> {
-        let lease = document::held(self.seen.as_ref().filter(|_| write.base.is_some()), write, &self.settings);
-        let (created, store, base) = (write.base.is_none(), Arc::clone(&self.store), self.base);
-        Box::pin(async move {
+    fn write(&mut self, ctx: &Context<Self>, write: &Write) {
+        let lease = document::held(self.seen.as_ref().filter(|_| write.base.is_some()), write, &self.args.settings);
+        let (created, store, base) = (write.base.is_none(), Arc::clone(&self.args.store), self.base);
+        self.call(ctx, async move {
             // Read here, when the call begins, and not when it was decided on.
             let sent = base.elapsed();
             let result = if created { store.create(lease).await } else { store.replace(lease).await };
             Answer::Wrote { sent, created, result }
-        })
+        });
     }
 
     fn taken(&mut self, answer: Answer) -> Input {
@@ -218,7 +303,7 @@ impl Keeper {
         let report = Report { settled: self.elector.settled(), trouble: self.elector.trouble().map(Arc::from) };
         if self.told != report {
             self.told = report.clone();
-            self.ctx.tell(LeadershipInternal::Report(report));
+            self.args.leadership.tell(LeadershipInternal::Report(report));
         }
     }
 
@@ -229,13 +314,13 @@ impl Keeper {
         for _ in 0..3 {
             let held = match known.take() {
                 Some(lease) => lease,
-                None => match self.store.get().await {
+                None => match self.args.store.get().await {
                     Ok(Some(lease)) if self.is_ours(&lease) => lease,
                     Ok(_) => return,
                     Err(error) => return self.not_released(&error),
                 },
             };
-            match self.store.replace(document::given_up(&held, self.now().wall)).await {
+            match self.args.store.replace(document::given_up(&held, self.now().wall)).await {
                 Ok(_) => return tracing::info!(lease = self.lease(), "leadership released"),
                 Err(error) if error.code() == Some(409) => {}
                 Err(error) if error.code() == Some(404) => return,
@@ -245,25 +330,10 @@ impl Keeper {
     }
 
     fn is_ours(&self, lease: &Lease) -> bool {
-        document::record(lease).holder.as_deref() == Some(self.settings.identity.as_str())
+        document::record(lease).holder.as_deref() == Some(self.args.settings.identity.as_str())
     }
 
     fn not_released(&self, error: &ApiError) {
         tracing::warn!(lease = self.lease(), %error, "WARNING: the leadership could not be given up; the others wait until it expires");
-    }
-}
-
-/// The answer to the call under way; never, when there is none.
-async fn of(call: &mut Option<BoxFuture<'static, Answer>>) -> Answer {
-    match call {
-        Some(call) => call.await,
-        None => pending().await,
-    }
-}
-
-async fn at(wake: Option<Instant>) {
-    match wake {
-        Some(wake) => tokio::time::sleep_until(wake).await,
-        None => pending().await,
     }
 }

@@ -9,6 +9,7 @@ use egress_protocol::leadership::{ACTOR_ID, BRANCH_ID, Standing};
 use tokio::time::{Instant, sleep};
 
 use super::LeadershipActor;
+use super::keeper::KEEPER_ID;
 use double::{Double, Manners, Mood, Replica, settings};
 
 fn millis(millis: u64) -> Duration {
@@ -41,7 +42,8 @@ async fn one_leads_with_its_branch_and_the_other_knows_where_it_is_served() {
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_stops_ends_its_branch_first_then_gives_the_lease_up_and_another_takes_it_within_a_second() {
     let store = Double::new();
-    let slow = Manners { stops_in: millis(25_000), ..Manners::default() };
+    // Not a whole number of seconds: the other one looks each second, and would be asked right when the Lease is given up.
+    let slow = Manners { stops_in: millis(25_300), ..Manners::default() };
     let a = Replica::with(&store, settings("a"), slow, |args| args).await;
     a.until_it_leads().await;
     let b = Replica::start(&store, "b").await;
@@ -158,6 +160,33 @@ async fn a_crash_closes_the_fence_ends_the_branch_and_the_next_life_renews_its_o
     again.until_it_leads().await;
     assert!(begun.elapsed() < millis(100), "{:?}", begun.elapsed());
     assert_eq!(store.lease().unwrap().spec.unwrap().lease_transitions, Some(0), "the holder did not change");
+}
+
+/// Issue 9: the keeper is a child like any other, and what it kept is not kept without it.
+#[tokio::test(start_paused = true)]
+async fn a_killed_keeper_is_a_crash_of_leadership_that_gives_nothing_up() {
+    let store = Double::new();
+    let a = Replica::start(&store, "a").await;
+    a.until_it_leads().await;
+    assert!(a.system.kill(KEEPER_ID));
+    let mut root = a.root;
+    assert_eq!(root.failed().await.0, format!("{KEEPER_ID}: killed"));
+    while !a.system.left_of(ACTOR_ID).is_empty() {
+        sleep(millis(1)).await;
+    }
+    assert!(!a.fence.holds() && *a.standing.get() == NOBODY);
+    assert_eq!((store.holder().as_deref(), store.writes().last().map(String::as_str)), (Some("a_1"), Some("a_1 writes")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_keeper_is_shown_with_the_lease_before_the_branch() {
+    let store = Double::new();
+    let a = Replica::start(&store, "a").await;
+    a.until_it_leads().await;
+    let node = a.system.inspect(None, None).await.expect("there is a root");
+    let children: Vec<_> = node.children.iter().map(|child| child.id.as_str()).collect();
+    assert_eq!(children, [KEEPER_ID, BRANCH_ID]);
+    assert_eq!(node.children[0].state.as_ref().map(|state| &state["holder"]), Some(&"a_1".into()));
 }
 
 #[tokio::test(start_paused = true)]
