@@ -6,21 +6,21 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
-use arc_swap::ArcSwap;
 use dashmap::DashMap;
 use egress_protocol::ObjectKey;
 use egress_protocol::prober::ProbeTarget;
+use egress_supervision::Latest;
 
 /// The slots of all probers that exist.
 #[derive(Debug, Default)]
 pub(crate) struct Targets {
-    slots: DashMap<ObjectKey, Weak<ArcSwap<ProbeTarget>>>,
+    slots: DashMap<ObjectKey, Weak<Latest<ProbeTarget>>>,
     placed: AtomicUsize,
 }
 
 /// One prober's target.
 #[derive(Debug, Clone)]
-pub(crate) struct Slot(Arc<ArcSwap<ProbeTarget>>);
+pub(crate) struct Slot(Arc<Latest<ProbeTarget>>);
 
 impl Targets {
     /// Puts the target into the object's slot, a new one if no prober of it exists.
@@ -30,10 +30,10 @@ impl Targets {
         }
         let mut entry = self.slots.entry(target.key.clone()).or_default();
         if let Some(slot) = entry.upgrade() {
-            slot.store(target);
+            slot.put(target);
             return Slot(slot);
         }
-        let slot = Arc::new(ArcSwap::new(target));
+        let slot = Arc::new(Latest::from(target));
         *entry = Arc::downgrade(&slot);
         Slot(slot)
     }
@@ -41,19 +41,19 @@ impl Targets {
 
 impl Slot {
     pub(crate) fn load(&self) -> Arc<ProbeTarget> {
-        self.0.load_full()
+        self.0.look()
     }
 
     pub(crate) fn store(&self, target: Arc<ProbeTarget>) {
-        self.0.store(target);
+        self.0.put(target);
     }
 
     /// Notes the verdict that stands on `target`, unless there is a newer one by now.
     pub(crate) fn remember(&self, target: &ProbeTarget, verdict: Option<bool>) {
         let noted = Arc::new(ProbeTarget { prior: verdict, ..target.clone() });
-        self.0.rcu(|latest| {
+        self.0.update(|latest| {
             let same = latest.epoch == target.epoch && latest.uid == target.uid;
-            Arc::clone(if same { &noted } else { latest })
+            same.then(|| Arc::clone(&noted))
         });
     }
 }

@@ -14,15 +14,14 @@ mod plan;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use egress_config::providers::Snapshot;
 use egress_protocol::message::Message;
 use egress_protocol::provider::{self, ProviderMessage, ProvidersMessage, Settings};
 use egress_protocol::proxies::{self, ProxiesMessage};
-use egress_supervision::{Actor, ChildSpec, Context, Failure, Policy, Timer};
+use egress_supervision::{Actor, ChildSpec, Context, Failure, Latest, Policy, Timer};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -56,12 +55,12 @@ pub struct ProviderEntry {
 /// What the actor is started from.
 #[derive(Clone)]
 pub struct ProvidersArgs {
-    memory: Arc<Mutex<Memory>>,
+    memory: Arc<Latest<Memory>>,
     file: Option<Followed>,
 }
 
-/// What outlives an incarnation.
-#[derive(Debug)]
+/// What outlives a life.
+#[derive(Debug, Clone, Default)]
 struct Memory {
     /// In the order of the file.
     entries: Vec<ProviderEntry>,
@@ -78,7 +77,7 @@ impl std::fmt::Debug for ProvidersArgs {
 impl ProvidersArgs {
     /// These entries, in the order of the file.
     pub fn new(entries: Vec<ProviderEntry>) -> Self {
-        Self { memory: Arc::new(Mutex::new(Memory { entries, gone: BTreeSet::new() })), file: None }
+        Self { memory: Arc::new(Latest::new(Memory { entries, gone: BTreeSet::new() })), file: None }
     }
 
     /// Follows the file that the entries came from.
@@ -89,15 +88,10 @@ impl ProvidersArgs {
 
     /// This actor as the root's child: a singleton, with time for its children's stops.
     pub fn spec(self) -> ChildSpec<ProvidersActor> {
-        let grace = self.memory().entries.iter().map(|entry| entry.args.stop_grace).max().unwrap_or_default();
+        let grace = self.memory.look().entries.iter().map(|entry| entry.args.stop_grace).max().unwrap_or_default();
         let mut spec = ChildSpec::essential(provider::PROVIDERS_ID, self);
         spec.policy.stop_timeout = grace + STOP_SLACK * 2;
         spec
-    }
-
-    /// Of one incarnation at a time, so that nobody ever waits for it.
-    fn memory(&self) -> MutexGuard<'_, Memory> {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -106,7 +100,7 @@ impl ProvidersArgs {
 pub struct ProvidersActor {
     args: ProvidersArgs,
     /// What each child is built from, should it start again.
-    built_from: BTreeMap<Arc<str>, Arc<ArcSwap<ProviderEntry>>>,
+    built_from: BTreeMap<Arc<str>, Arc<Latest<ProviderEntry>>>,
     follow: Follow,
     faults: Vec<String>,
     look: Option<Timer>,
@@ -149,7 +143,7 @@ impl Actor for ProvidersActor {
 
     async fn start(ctx: &Context<Self>, args: ProvidersArgs) -> Result<Self, Failure> {
         let look = args.file.is_some().then(|| ctx.after(follow::LOOK, ProvidersInternal::Look));
-        let entries = args.memory().entries.clone();
+        let entries = args.memory.look().entries.clone();
         let (built_from, follow) = (BTreeMap::new(), Follow::default());
         let mut actor = Self { args, built_from, follow, faults: Vec::new(), look, again: None };
         for entry in entries {
@@ -163,7 +157,7 @@ impl Actor for ProvidersActor {
         match message {
             ProvidersMessage::Announce => self.announce(ctx),
             ProvidersMessage::List { reply_to } => {
-                let entries = self.args.memory().entries.iter().map(|entry| (Arc::clone(&entry.args.name), entry.type_)).collect();
+                let entries = self.args.memory.look().entries.iter().map(|entry| (Arc::clone(&entry.args.name), entry.type_)).collect();
                 let _ = reply_to.send(entries);
             }
             ProvidersMessage::Faults { reply_to } => {
@@ -192,7 +186,7 @@ impl Actor for ProvidersActor {
     }
 
     fn describe(&self) -> serde_json::Value {
-        let memory = self.args.memory();
+        let memory = self.args.memory.look();
         let entries: Vec<_> = memory.entries.iter().map(|entry| json!({ "name": entry.args.name, "type": entry.type_ })).collect();
         let file = self.args.file.as_ref().map(|file| file.path.display().to_string());
         json!({ "entries": entries, "announced": self.again.is_none(), "file": file, "refused": self.faults })
@@ -202,11 +196,11 @@ impl Actor for ProvidersActor {
 impl ProvidersActor {
     fn start_entry(&mut self, ctx: &Context<Self>, entry: ProviderEntry) {
         let (name, args) = (Arc::clone(&entry.args.name), entry.args.clone());
-        let current = Arc::new(ArcSwap::from_pointee(entry));
+        let current = Arc::new(Latest::new(entry));
         self.built_from.insert(Arc::clone(&name), Arc::clone(&current));
         let policy_grace = args.stop_grace;
         // A later incarnation is built from what the entry says then.
-        let args = ProviderArgs { build: Arc::new(move |ground| (current.load().args.build)(ground)), ..args };
+        let args = ProviderArgs { build: Arc::new(move |ground| (current.look().args.build)(ground)), ..args };
         let mut spec = ChildSpec::<ProviderActor>::retried(provider::actor_id(&name), args);
         spec.policy = Policy { stop_timeout: policy_grace + STOP_SLACK, ..spec.policy };
         ctx.start_child(spec);
@@ -286,14 +280,14 @@ impl ProvidersActor {
 
     /// Makes the entries those in force.
     fn change(&mut self, ctx: &Context<Self>, new: Vec<ProviderEntry>) -> Vec<(Arc<str>, Change)> {
-        let old = std::mem::replace(&mut self.args.memory().entries, new.clone());
+        let old = self.args.memory.work(|memory| std::mem::replace(&mut memory.entries, new.clone()));
         let changes = plan(&old, &new);
         for (name, change) in &changes {
             let entry = new.iter().find(|entry| entry.args.name == *name);
             match (change, entry) {
                 (Change::Removed, _) | (_, None) => {
                     self.stop_entry(ctx, name);
-                    self.args.memory().gone.insert(Arc::clone(name));
+                    self.args.memory.work(|memory| memory.gone.insert(Arc::clone(name)));
                     self.tell(ctx, name, None);
                 }
                 (Change::Live, Some(entry)) => self.reconfigure(ctx, entry.clone()),
@@ -307,7 +301,7 @@ impl ProvidersActor {
                 }
             }
             if let Some(entry) = entry {
-                self.args.memory().gone.remove(name);
+                self.args.memory.work(|memory| memory.gone.remove(name));
                 self.tell(ctx, name, Some(entry.fingerprint.clone()));
             }
         }
@@ -317,7 +311,7 @@ impl ProvidersActor {
     fn reconfigure(&mut self, ctx: &Context<Self>, entry: ProviderEntry) {
         let provider = ctx.system().address::<ProviderMessage>(&provider::actor_id(&entry.args.name));
         if let Some(built_from) = self.built_from.get(&entry.args.name) {
-            built_from.store(Arc::new(entry.clone()));
+            built_from.put(Arc::new(entry.clone()));
         }
         if provider.send(ProviderMessage::Reconfigure { settings: Arc::clone(&entry.settings) }).is_err() {
             // It is down, or about to be up with the old settings: another one takes its place.
@@ -336,11 +330,10 @@ impl ProvidersActor {
 
     fn announce(&mut self, ctx: &Context<Self>) {
         self.again = None;
-        let memory = self.args.memory();
+        let memory = self.args.memory.look();
         let gone = memory.gone.iter().map(|name| (Arc::clone(name), None));
         let there = memory.entries.iter().map(|entry| (Arc::clone(&entry.args.name), Some(entry.fingerprint.clone())));
         let all: Vec<_> = gone.chain(there).collect();
-        drop(memory);
         for (name, fingerprint) in all {
             self.tell(ctx, &name, fingerprint);
             if self.again.is_some() {

@@ -7,11 +7,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use arc_swap::{ArcSwap, ArcSwapOption};
 use egress_protocol::object::ProxyObject;
 use egress_protocol::proxy::ProxyMessage;
 use egress_protocol::resource::ProxyStatus;
-use egress_supervision::Address;
+use egress_supervision::{Address, Latest};
 
 use crate::rollout::{Member, Place};
 
@@ -32,42 +31,36 @@ pub(crate) struct Orders {
 /// Between the directory and one proxy's actor.
 #[derive(Debug)]
 pub(crate) struct Desk {
-    orders: ArcSwap<Orders>,
-    rung: AtomicBool,
+    orders: Latest<Orders>,
     dismissed: AtomicBool,
-    recorded: ArcSwapOption<ProxyStatus>,
-    member: ArcSwap<Member>,
+    recorded: Latest<Option<Arc<ProxyStatus>>>,
+    member: Latest<Member>,
 }
 
 impl Desk {
     pub(crate) fn new(object: Arc<ProxyObject>, provider: Option<Arc<str>>, provider_down: bool) -> Self {
         Self {
-            orders: ArcSwap::from_pointee(Orders { object, provider, provider_down, place: Place::None, freed: 0, republish: 0 }),
-            rung: AtomicBool::new(false),
+            orders: Latest::new(Orders { object, provider, provider_down, place: Place::None, freed: 0, republish: 0 }),
             dismissed: AtomicBool::new(false),
-            recorded: ArcSwapOption::const_empty(),
-            member: ArcSwap::from_pointee(Member::default()),
+            recorded: Latest::default(),
+            member: Latest::default(),
         }
     }
 
     /// The directory changes its orders and rings.
     pub(crate) fn order(&self, actor: &Address<ProxyMessage>, change: impl FnOnce(&mut Orders)) {
-        let mut orders = Orders::clone(&self.orders.load());
-        change(&mut orders);
-        self.orders.store(Arc::new(orders));
-        if !self.rung.swap(true, Ordering::SeqCst) && actor.send(ProxyMessage::Wake).is_err() {
-            self.rung.store(false, Ordering::SeqCst);
-        }
+        self.orders.change(change);
+        let _ = self.orders.ring(|| actor.send(ProxyMessage::Wake));
     }
 
     /// The directory looks at what it ordered.
     pub(crate) fn object(&self) -> Arc<ProxyObject> {
-        Arc::clone(&self.orders.load().object)
+        Arc::clone(&self.orders.look().object)
     }
 
     /// The directory looks at what it ordered.
     pub(crate) fn provider_down(&self) -> bool {
-        self.orders.load().provider_down
+        self.orders.look().provider_down
     }
 
     /// The directory ends the actor because the object is gone.
@@ -81,26 +74,25 @@ impl Desk {
 
     /// The actor reads its orders.
     pub(crate) fn read(&self) -> Arc<Orders> {
-        self.rung.store(false, Ordering::SeqCst);
-        self.orders.load_full()
+        self.orders.read()
     }
 
     /// The status known to be written last, if it is newer than the object's own.
     pub(crate) fn recorded(&self) -> Option<Arc<ProxyStatus>> {
-        self.recorded.load_full()
+        self.recorded.look().as_ref().clone()
     }
 
     /// It was written.
     pub(crate) fn record(&self, status: Arc<ProxyStatus>) {
-        self.recorded.store(Some(status));
+        self.recorded.put(Arc::new(Some(status)));
     }
 
     /// What the actor says of itself.
     pub(crate) fn member(&self) -> Member {
-        Member::clone(&self.member.load())
+        Member::clone(&self.member.look())
     }
 
     pub(crate) fn set_member(&self, member: Member) {
-        self.member.store(Arc::new(member));
+        self.member.put(Arc::new(member));
     }
 }

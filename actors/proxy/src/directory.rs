@@ -9,7 +9,7 @@
 //!   source cannot tell (providers, which proxies the broker was told) is kept across incarnations in the arguments.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use egress_protocol::lease::{BROKER_ID, BrokerMessage};
@@ -19,7 +19,7 @@ use egress_protocol::proxies::{ProxiesMessage, TargetsReady};
 use egress_protocol::proxy::ProxyMessage;
 use egress_protocol::source::{self, EventReason, ProxyEvent, SourceMessage};
 use egress_protocol::{InstallationId, ObjectKey, Uid};
-use egress_supervision::{Actor, Address, ChildSpec, Context, Failure, Timer};
+use egress_supervision::{Actor, Address, ChildSpec, Context, Failure, Latest, Timer};
 use tracing::Span;
 
 use crate::actor::{ProberFactory, ProxyActor, ProxyArgs};
@@ -37,18 +37,13 @@ pub struct DirectoryArgs {
     settings: Arc<Settings>,
     installation: InstallationId,
     prober: ProberFactory,
-    memory: Arc<Mutex<Memory>>,
+    memory: Arc<Latest<Memory>>,
 }
 
 impl DirectoryArgs {
     /// The arguments of a tree's one directory.
     pub fn new(installation: InstallationId, settings: Settings, prober: ProberFactory) -> Self {
         Self { settings: Arc::new(settings), installation, prober, memory: Arc::default() }
-    }
-
-    /// Of one incarnation at a time, so that nobody ever waits for it.
-    fn memory(&self) -> MutexGuard<'_, Memory> {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -58,8 +53,8 @@ impl std::fmt::Debug for DirectoryArgs {
     }
 }
 
-/// What outlives an incarnation.
-#[derive(Debug, Default)]
+/// What outlives a life.
+#[derive(Debug, Clone, Default)]
 struct Memory {
     /// Fingerprints of the configured providers.
     providers: HashMap<Arc<str>, Arc<str>>,
@@ -140,10 +135,10 @@ impl Actor for Directory {
             }
             ProxiesMessage::ProviderChanged { name, fingerprint } => {
                 let fingerprint: Option<Arc<str>> = fingerprint.map(Into::into);
-                match &fingerprint {
-                    Some(fingerprint) => self.args.memory().providers.insert(Arc::clone(&name), Arc::clone(fingerprint)),
-                    None => self.args.memory().providers.remove(&name),
-                };
+                self.args.memory.work(|memory| match &fingerprint {
+                    Some(fingerprint) => memory.providers.insert(Arc::clone(&name), Arc::clone(fingerprint)),
+                    None => memory.providers.remove(&name),
+                });
                 for child in self.children_of(&name) {
                     child.desk.order(&child.address, |orders| orders.provider.clone_from(&fingerprint));
                 }
@@ -218,11 +213,13 @@ impl Directory {
             }
             None => {}
         }
-        let provider = object.spec.provider.as_deref().and_then(|name| self.args.memory().providers.get(name).cloned());
-        let down = object.spec.provider.as_deref().and_then(|name| self.args.memory().targets.get(name).cloned());
-        let down = down.is_some_and(|targets| is_down(&targets, &object));
         let uid = object.uid.clone();
-        self.args.memory().known.insert(key.clone(), uid.clone());
+        let (provider, down) = self.args.memory.work(|memory| {
+            memory.known.insert(key.clone(), uid.clone());
+            let name = object.spec.provider.as_deref();
+            let down = name.and_then(|name| memory.targets.get(name)).is_some_and(|targets| is_down(targets, &object));
+            (name.and_then(|name| memory.providers.get(name)).cloned(), down)
+        });
         let desk = Arc::new(Desk::new(object, provider, down));
         let args = ProxyArgs {
             desk: Arc::clone(&desk),
@@ -242,15 +239,22 @@ impl Directory {
             let news = self.rollout.remove(self.args.settings.max_unavailable, key);
             self.deliver(ctx, news);
         }
-        self.args.memory().known.remove(key);
+        self.args.memory.work(|memory| memory.known.remove(key));
         ctx.metrics().forget_proxy(key);
         let _ = ctx.system().address(BROKER_ID).send(BrokerMessage::Withdraw { key: key.clone(), uid: uid.clone() });
     }
 
     fn synced(&mut self, ctx: &Context<Self>, live: Vec<Uid>) {
         let live: HashSet<Uid> = live.into_iter().collect();
-        let dead: Vec<_> =
-            self.args.memory().known.iter().filter(|(_, uid)| !live.contains(*uid)).map(|(key, uid)| (key.clone(), uid.clone())).collect();
+        let dead: Vec<_> = self
+            .args
+            .memory
+            .look()
+            .known
+            .iter()
+            .filter(|(_, uid)| !live.contains(*uid))
+            .map(|(key, uid)| (key.clone(), uid.clone()))
+            .collect();
         for (key, uid) in dead {
             self.forget(ctx, &key, &uid);
         }
@@ -278,11 +282,10 @@ impl Directory {
                 child.desk.order(&child.address, |orders| orders.provider_down = down);
             }
         }
-        if targets.is_empty() {
-            self.args.memory().targets.remove(&name);
-        } else {
-            self.args.memory().targets.insert(name, targets);
-        }
+        self.args.memory.work(|memory| match targets.is_empty() {
+            true => memory.targets.remove(&name),
+            false => memory.targets.insert(name, targets),
+        });
     }
 
     fn put_member(&mut self, ctx: &Context<Self>, key: &ObjectKey, member: Member) {

@@ -113,21 +113,21 @@ async fn a_flood_of_updates_is_one_message_and_the_last_of_them() {
     let diary = Diary::default();
     let (system, root) = root(Play::new(&diary)).await;
     let top = system.address::<Tell>("root");
-    let latest = Latest::<u32>::default();
+    let latest = Arc::new(Latest::<u32>::default());
     for value in 0..10_000 {
-        let (taken, diary) = (latest.clone(), diary.clone());
-        latest
-            .post(Arc::new(value), || {
-                top.send(Tell::Do(Box::new(move |_, _| {
-                    diary.note(format!("took {:?}", taken.take()));
-                    Ok(())
-                })))
-            })
-            .expect("it is up");
+        let (taken, diary) = (Arc::clone(&latest), diary.clone());
+        latest.put(Arc::new(value));
+        let ring = || {
+            top.send(Tell::Do(Box::new(move |_, _| {
+                diary.note(format!("took {}", taken.read()));
+                Ok(())
+            })))
+        };
+        latest.ring(ring).expect("it is up");
     }
     assert_eq!(top.depth(), 1);
     count(&top).await.expect("it answers");
-    assert_eq!(diary.read(), ["root starts", "took Some(9999)"]);
+    assert_eq!(diary.read(), ["root starts", "took 9999"]);
     root.stop().await;
 }
 
