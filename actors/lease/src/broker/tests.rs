@@ -1,5 +1,7 @@
 //! Broker and journal as actors, through their messages, on a paused clock.
 
+mod storm;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
