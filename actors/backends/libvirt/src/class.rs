@@ -7,6 +7,8 @@ use egress_libvirt::{Error as LibvirtCallError, LibvirtError};
 use egress_protocol::provider::ErrorClass::{self, NotFound, Permanent, QuotaExceeded, Transient};
 use egress_provider::BackendError;
 
+use crate::rpc::RpcError;
+
 /// What was being done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum During {
@@ -73,12 +75,13 @@ fn full(text: &str) -> bool {
     space || text.contains("Cannot allocate memory")
 }
 
-/// The error that leaves the engine: step and host, libvirt's own words, and whether the cause lies in the environment
-/// (LV-47, LV-180, LV-181).
-pub fn failed(error: &LibvirtCallError, during: During, host: &str, step: &str) -> BackendError {
-    let class = class(error, during);
-    let failed = BackendError::new(class, format!("{step} on {host}: {error}")).caused_by(error.clone());
-    let ours = matches!(error.libvirt(), Some(LibvirtError { code: code::XML_ERROR, .. }));
+/// The error that leaves the engine: step, host, libvirt's own words, and whether the cause lies in the environment (LV-47,
+/// LV-180, LV-181).
+pub fn failed(error: RpcError, during: During, step: &str) -> BackendError {
+    let class = class(&error.error, during);
+    // XML that libvirt does not take is our own fault.
+    let ours = error.is(code::XML_ERROR);
+    let failed = BackendError::new(class, format!("{step}: {error}")).caused_by(error);
     if class == Permanent && !ours { failed.environment() } else { failed }
 }
 

@@ -11,19 +11,24 @@
 //! - [`state`], [`address`], [`class`]: what its answers mean
 //! - [`cache`], [`qcow2`], [`space`]: what to do about images, and whether there is room
 //!
-//! All but [`ssh`] is pure: no I/O, no clock.
+//! - [`rpc`], [`engine`]: the calls of libvirt that operations make, and of these operations get, delete and list on one host
 //!
-//! Not here yet: the engine (create, get, delete, list), image fetches, the host actor, the check, configuration.
+//! All but [`ssh`], [`rpc`] and [`engine`] is pure: no I/O, no clock.
+//!
+//! Not here yet: create, image fetches, the neighbour table of a host (`neighbourFallback`), the host actor and the backend
+//! over several hosts, the check, spans and the line of each call, configuration.
 
 pub mod address;
 pub mod cache;
 pub mod class;
 pub mod domain;
+pub mod engine;
 pub mod mark;
 pub mod names;
 pub mod placement;
 pub mod profile;
 pub mod qcow2;
+pub mod rpc;
 pub mod settings;
 pub mod space;
 pub mod ssh;

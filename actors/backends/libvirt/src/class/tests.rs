@@ -3,6 +3,7 @@ use egress_protocol::provider::ErrorClass::{self, NotFound, Permanent, QuotaExce
 
 use super::During::{Create, Other};
 use super::{class, failed};
+use crate::rpc::RpcError;
 
 fn said(code: i32, message: &str) -> Error {
     Error::Libvirt { procedure: "StorageVolCreateXml", error: LibvirtError { code, domain: 18, level: 2, message: message.into() } }
@@ -76,16 +77,17 @@ fn what_is_no_answer_of_libvirt_is_tried_again_but_for_what_it_does_not_know_lv_
 
 #[test]
 fn an_error_names_step_host_and_libvirts_words_lv_181() {
-    let error = failed(&said(38, "Cannot get interface MTU on 'br9': No such device"), Create, "host-a", "starting the domain");
+    let after = |code, message, step| {
+        let error = RpcError { rpc: "DomainCreate", host: "host-a".into(), budget: None, error: said(code, message) };
+        failed(error, Create, step)
+    };
+    let error = after(38, "Cannot get interface MTU on 'br9': No such device", "starting the domain");
     assert_eq!(
         error.message,
-        "starting the domain on host-a: StorageVolCreateXml: Cannot get interface MTU on 'br9': No such device (code 38, domain 18)"
+        "starting the domain: libvirt call DomainCreate on host-a: Cannot get interface MTU on 'br9': No such device (code 38, domain 18)"
     );
     assert!(!error.environment && error.cause.is_some());
-    assert!(failed(&said(49, "no pool"), Create, "host-a", "looking up the pool").environment, "LV-180");
-    assert!(failed(&said(67, "no kvm"), Create, "host-a", "defining the domain").environment, "LV-180");
-    assert!(
-        !failed(&said(27, "our XML"), Create, "host-a", "defining the domain").environment,
-        "a fault of ours heals by an upgrade alone"
-    );
+    assert!(after(49, "no pool", "looking up the pool").environment, "LV-180");
+    assert!(after(67, "no kvm", "defining the domain").environment, "LV-180");
+    assert!(!after(27, "our XML", "defining the domain").environment, "a fault of ours heals by an upgrade alone");
 }
