@@ -13,6 +13,7 @@ mod open_files;
 pub(crate) mod providers;
 mod root;
 mod run;
+mod waiting;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -172,7 +173,7 @@ impl App {
         open_files::raise(files_needed(common, objects));
 
         let front = Front { standing: StandingCell::new(Standing::Alone), metrics_tls: None };
-        let (http, addresses) = serve(common, demo, &system, &lifecycle, &installation, front)?;
+        let (http, addresses) = serve(common, bind(common)?, demo, &system, &lifecycle, &installation, front)?;
         let leader = LeaderArgs {
             providers,
             leases: book_settings(common),
@@ -246,7 +247,7 @@ impl Running {
 fn probe_settings(settings: &CommonSettings, policy: GuardPolicy) -> Result<Arc<ProbeSettings>, StartError> {
     let roots = match &settings.check_ca_file {
         None => None,
-        Some(path) => Some(std::fs::read(path).map_err(|error| named("--check-ca-file", path, error))?),
+        Some(path) => Some(egress_config::open::read(path).map_err(|error| named("--check-ca-file", path, error))?),
     };
     let tls = egress_prober::tls::client_config(roots.as_deref()).map_err(|error| match &settings.check_ca_file {
         Some(path) => named("--check-ca-file", path, error),
@@ -321,15 +322,21 @@ struct Front {
     metrics_tls: Option<Tls>,
 }
 
-/// Binds every listener and lays out what each serves. All addresses that cannot be had are told at once.
-fn serve(
-    settings: &CommonSettings,
-    demo: Option<Demo>,
-    system: &System,
-    lifecycle: &Lifecycle,
-    installation: &InstallationId,
-    front: Front,
-) -> Result<(HttpArgs, Addresses), StartError> {
+/// The sockets of the listeners, and who may come in.
+#[derive(Debug)]
+struct Doors {
+    discovery: Bound,
+    debug: Option<Bound>,
+    metrics: Option<Bound>,
+    health: Option<Bound>,
+    tokens: Tokens,
+    token_file: Option<(PathBuf, Tokens)>,
+    /// `None` on loopback.
+    debug_tokens: Option<Tokens>,
+}
+
+/// Binds every listener. All addresses that cannot be had are told at once.
+fn bind(settings: &CommonSettings) -> Result<Doors, StartError> {
     let (tokens, token_file) = match &settings.tokens {
         TokenSource::Open => (Tokens::open(), None),
         TokenSource::Variable(tokens) => (Tokens::of(tokens.clone()), None),
@@ -353,10 +360,24 @@ fn serve(
     let discovery = bind("discovery", "discovery-bind-address", Some(settings.discovery));
     let debug = bind("debug", "debug-bind-address", settings.debug);
     let metrics = bind(METRICS, "metrics-bind-address", settings.metrics);
-    let probe = bind("health", "health-probe-bind-address", settings.health);
-    let (Some(discovery), true) = (discovery, faults.is_empty()) else {
-        return Err(StartError::Settings(faults.join("\n")));
-    };
+    let health = bind("health", "health-probe-bind-address", settings.health);
+    match (discovery, faults.is_empty()) {
+        (Some(discovery), true) => Ok(Doors { discovery, debug, metrics, health, tokens, token_file, debug_tokens }),
+        _ => Err(StartError::Settings(faults.join("\n"))),
+    }
+}
+
+/// Lays out what each listener serves.
+fn serve(
+    settings: &CommonSettings,
+    doors: Doors,
+    demo: Option<Demo>,
+    system: &System,
+    lifecycle: &Lifecycle,
+    installation: &InstallationId,
+    front: Front,
+) -> Result<(HttpArgs, Addresses), StartError> {
+    let Doors { discovery, debug, metrics, health: probe, tokens, token_file, debug_tokens } = doors;
     let demonstration = demo.map(|demo| Bound::ready("demonstration", demo.endpoint, demo.address));
     let at = |bound: &Option<Bound>| bound.as_ref().map(|bound| bound.address);
     let addresses = Addresses {
@@ -371,13 +392,15 @@ fn serve(
     let health = Health::new(system, lifecycle.clone(), installation.clone(), standing.clone(), false);
     let limits = Limits { connections: connections(settings), ..Limits::default() };
     let small = Limits { connections: CONNECTIONS, ..Limits::default() };
+    // Answers at once to whoever asks once.
+    let probes = Limits { head: Duration::from_secs(1), spared: Duration::from_millis(10), uses_reserve: true, ..small };
     let api = Discovery::new(system, tokens.clone(), lifecycle.clone(), standing, limits.body, BROKER_BACKLOG);
     let mut sites = vec![(discovery, api.routes().merge(health::routes(health.clone(), tokens)), limits)];
     sites.extend(debug.map(|bound| (bound, Debug::new(system.clone(), debug_tokens).routes(), small)));
     let exposition = Exposition::new(system);
     let exposition = if metrics_tls.is_some() { exposition.reviewed(system) } else { exposition };
     sites.extend(metrics.map(|bound| (bound, exposition.routes(), small)));
-    sites.extend(probe.map(|bound| (bound, health::routes(health, Tokens::open()), small)));
+    sites.extend(probe.map(|bound| (bound, health::routes(health, Tokens::open()), probes)));
     sites.extend(demonstration.map(|bound| (bound, demo::routes(), limits)));
     let listeners = sites.into_iter().map(|(bound, router, limits)| bound.serving(router, limits));
     let listeners = listeners.collect::<std::io::Result<Vec<_>>>().map_err(StartError::settings)?;

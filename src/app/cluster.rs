@@ -20,15 +20,16 @@ use egress_sweeper::SweeperArgs;
 
 use super::leader::{self, LeaderArgs};
 use super::root::{Branch, Rest, RootArgs};
+use super::waiting::Waiting;
 use super::{App, Front, Ports, Running, STOP_GRACE, StartError, providers};
 use crate::http::certificate;
 use crate::http::tls::Tls;
 use crate::lifecycle::Lifecycle;
 
-/// How long a start waits for an API server that does not answer; the platform starts us again.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// Between tries.
+/// Between tries to reach an API server that does not answer.
 const PAUSE: Duration = Duration::from_secs(1);
+/// So many tries are told of once.
+const TOLD: usize = 60;
 
 impl App {
     /// Starts everything that the settings ask for, against the cluster they name.
@@ -38,11 +39,17 @@ impl App {
         let api = ApiClient::new(access.clone());
         let link = api.link().await.map_err(StartError::settings)?;
         tracing::info!(server = link.server, "the cluster");
+        let doors = super::bind(common)?;
+        let waiting = Waiting::serve(&doors).map_err(StartError::settings)?;
         let installation = match &common.installation {
             Some(installation) => installation.clone(),
-            None => ask(&api, &settings.own_namespace).await?,
+            // PC-51, of a cluster.
+            None => ask(async || egress_cluster::installation(&api, &settings.own_namespace).await).await?,
         };
-        let refused = egress_cluster::server_addresses(&api).await.map_err(|error| StartError::Unavailable(error.to_string()))?;
+        // What else can fail there is the look-up of a name.
+        let addresses = async || egress_cluster::server_addresses(&api).await.map_err(|error| ApiError::Transport(error.to_string()));
+        let refused = ask(addresses).await?;
+        drop(waiting);
         let probes =
             super::probe_settings(common, GuardPolicy { refuse_loopback: true, refused_addresses: refused, ..GuardPolicy::default() })?;
         let system = System::new(ports.clock, Metrics::new(common.per_proxy_metrics).shared());
@@ -69,7 +76,7 @@ impl App {
             .transpose()
             .map_err(StartError::settings)?;
         let front = Front { standing: standing.clone(), metrics_tls: tls };
-        let (http, addresses) = super::serve(common, None, &system, &lifecycle, &installation, front)?;
+        let (http, addresses) = super::serve(common, doors, None, &system, &lifecycle, &installation, front)?;
         let leader = LeaderArgs {
             providers,
             leases: super::book_settings(common),
@@ -109,23 +116,31 @@ impl App {
     }
 }
 
-/// PC-51, of a cluster: asked until it answers, for a while.
-async fn ask(api: &ApiClient, own_namespace: &str) -> Result<InstallationId, StartError> {
-    let until = tokio::time::Instant::now() + PATIENCE;
-    loop {
-        match egress_cluster::installation(api, own_namespace).await {
-            Ok(installation) => return Ok(installation),
-            Err(error @ (ApiError::Timeout(_) | ApiError::Transport(_))) if tokio::time::Instant::now() < until => {
-                tracing::warn!(%error, "WARNING: the API server does not answer, it is asked again");
+/// Asks until there is an answer. Whoever waits for us can see by then that we live.
+async fn ask<T>(question: impl AsyncFn() -> Result<T, ApiError>) -> Result<T, StartError> {
+    for tries in 0_usize.. {
+        match question().await {
+            Ok(answer) => return Ok(answer),
+            Err(error @ (ApiError::Timeout(_) | ApiError::Transport(_))) => {
+                if tries.is_multiple_of(TOLD) {
+                    tracing::warn!(%error, "WARNING: the API server does not answer, it is asked again");
+                }
                 tokio::time::sleep(PAUSE).await;
             }
-            Err(error) => {
-                return Err(StartError::Unavailable(format!(
-                    "the namespace kube-system cannot be read: {error}: or give --installation-id"
-                )));
-            }
+            Err(error) => return Err(StartError::Unavailable(unreadable(&error))),
         }
     }
+    Err(StartError::Unavailable("the API server never answered".to_owned()))
+}
+
+/// Where a right is missing the id can be given; a token that nobody knows must be mended.
+fn unreadable(error: &ApiError) -> String {
+    let way_out = match error.code() {
+        Some(401) => "the API server does not know who asks: look at the user of the kubeconfig, or at the ServiceAccount's token",
+        Some(403) => "give the right to read it, or --installation-id",
+        _ => "look at the kubeconfig and at the API server",
+    };
+    format!("the namespace kube-system cannot be read: {error}: {way_out}")
 }
 
 /// `None`: off. In one namespace what is there is not all there is (OP-25).

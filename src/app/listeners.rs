@@ -44,6 +44,13 @@ impl Bound {
         Err(failed.unwrap_or_else(|| format!("--{flag}: no address")))
     }
 
+    /// The socket a second time, for a server that comes before ours.
+    pub(super) fn share(&self) -> std::io::Result<TcpListener> {
+        let socket = self.socket.try_clone()?;
+        socket.set_nonblocking(true)?;
+        Ok(socket)
+    }
+
     /// What to start.
     pub(super) fn serving(self, router: Router, limits: Limits) -> std::io::Result<ListenerArgs> {
         self.socket.set_nonblocking(true)?;

@@ -1,20 +1,35 @@
-//! The clock of one connection: how long a client may take for its head, its silence and its reading (LS-23).
+//! The clock of one connection, and what of its answers has left the process (LS-2, LS-23).
 //!
-//! A wrapper round the socket knows three states: idle (no byte of a head has come), in a head, and in a request (the
-//! service is at work or its answer is being written). Only one timer exists per connection; it is moved, not remade.
+//! A wrapper round the socket knows four states: idle (no request has begun), a request (the service is at work), its
+//! answer (its bytes are being handed over), and handed over (all of them are in a buffer). Only when the buffer has been
+//! flushed the connection is idle again, and only then the next request begins: a client that does not read costs one
+//! answer, however many requests it sends. Only one timer exists per connection; it is moved, not remade.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use axum::body::Body;
+use bytes::{Buf, Bytes};
+use egress_net::closing::StagedClose;
+use egress_net::places::Place;
+use egress_protocol::lease::ProblemCode;
+use futures::task::AtomicWaker;
+use hyper::body::{Frame, SizeHint};
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
+
+use crate::http::problem::Refused;
+
+/// The largest head of a request, and what is buffered of an answer before its body waits. A head of all that the API
+/// knows is a third of it.
+pub(super) const BUFFER: usize = 32 * 1024;
 
 /// What a connection may take.
 #[derive(Debug, Clone, Copy)]
@@ -29,6 +44,10 @@ pub struct Limits {
     pub write: Duration,
     /// How many at once.
     pub connections: usize,
+    /// When all places are taken, one that has waited on its client for less than this keeps its place.
+    pub spared: Duration,
+    /// The descriptors that are kept for listeners are for this one.
+    pub uses_reserve: bool,
 }
 
 impl Default for Limits {
@@ -39,20 +58,39 @@ impl Default for Limits {
             idle: Duration::from_secs(60),
             write: Duration::from_secs(10),
             connections: 2000,
+            spared: Duration::from_millis(250),
+            uses_reserve: false,
         }
     }
 }
 
-/// What a connection and the handler of its current request share.
+/// No request has begun, or all bytes of the last answer have left.
+const IDLE: u8 = 0;
+/// The service is at work.
+const REQUEST: u8 = 1;
+/// The service is done, its answer is being handed over.
+const ANSWER: u8 = 2;
+/// Every byte of the answer is in the buffer of the connection.
+const HANDED_OVER: u8 = 3;
+
+/// What a connection, the handler of its current request and the answer share.
 #[derive(Default)]
 pub struct Exchange {
-    in_request: AtomicBool,
+    phase: AtomicU8,
+    /// The answer ends the connection though the client may still be sending.
+    closing: AtomicBool,
     undo: Mutex<Option<Undo>>,
+    settled: AtomicWaker,
+    place: Option<Place>,
+    /// A request has begun.
+    used: AtomicBool,
+    /// What is said to a client that has not asked for anything yet, when the connection must end.
+    parting: Mutex<Option<Bytes>>,
 }
 
 impl std::fmt::Debug for Exchange {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Exchange").field("in_request", &self.in_request).finish_non_exhaustive()
+        f.debug_struct("Exchange").field("phase", &self.phase).finish_non_exhaustive()
     }
 }
 
@@ -68,33 +106,117 @@ impl Drop for Undo {
 }
 
 impl Exchange {
-    /// What to do when the answer of this request cannot be written (LS-2: a grant is released at once).
+    /// Of a connection that has a place.
+    pub(super) fn new(place: Place) -> Self {
+        Self { place: Some(place), ..Self::default() }
+    }
+
+    /// What to do when the answer of this request does not leave the process (LS-2: a grant is released at once).
     pub fn unless_written(&self, undo: impl FnOnce() + Send + 'static) {
         *self.lock() = Some(Undo(Some(Box::new(undo))));
     }
 
-    /// The head has been read.
-    pub(super) fn begin(&self) {
-        self.in_request.store(true, Ordering::Relaxed);
+    /// Resolves when the answer before has left the process, then a request begins.
+    pub(super) async fn begin(&self) {
+        poll_fn(|cx| {
+            self.settled.register(cx.waker());
+            if self.phase() == IDLE { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+        self.set(REQUEST);
+        self.used.store(true, Ordering::Relaxed);
+        if let Some(place) = &self.place {
+            place.works();
+        }
     }
 
-    /// The answer has been handed to the connection.
-    pub(super) fn end(&self) {
-        self.in_request.store(false, Ordering::Relaxed);
+    /// The service is done.
+    pub(super) fn answered(self: &Arc<Self>, body: Body, closing: bool) -> Answer {
+        self.closing.store(closing, Ordering::Relaxed);
+        self.set(ANSWER);
+        self.wait();
+        Answer { body, exchange: Arc::clone(self) }
     }
 
-    fn in_request(&self) -> bool {
-        self.in_request.load(Ordering::Relaxed)
+    /// Resolves when the connection must end for another.
+    pub(super) async fn given_away(&self) {
+        match &self.place {
+            Some(place) => place.given_away().await,
+            None => std::future::pending().await,
+        }
     }
 
-    fn written(&self) {
+    /// Leaves words for a client that may be about to ask for the first time; `false`: it has had answers, and reads the end
+    /// of the connection as what it is.
+    pub(super) fn part_with(&self, words: Bytes) -> bool {
+        let new = !self.used.load(Ordering::Relaxed);
+        if new {
+            *self.parting.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(words);
+        }
+        new
+    }
+
+    /// What was in the buffer has left. Whether that was an answer to its end.
+    fn flushed(&self) -> bool {
+        if self.phase() != HANDED_OVER {
+            return false;
+        }
         if let Some(mut undo) = self.lock().take() {
             undo.0 = None;
         }
+        self.set(IDLE);
+        self.wait();
+        self.settled.wake();
+        true
+    }
+
+    fn wait(&self) {
+        if let Some(place) = &self.place {
+            place.waits();
+        }
+    }
+
+    fn phase(&self) -> u8 {
+        self.phase.load(Ordering::Relaxed)
+    }
+
+    fn set(&self, phase: u8) {
+        self.phase.store(phase, Ordering::Relaxed);
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Option<Undo>> {
         self.undo.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+/// The body of an answer. The connection drops it when it has taken all of it.
+pub(super) struct Answer {
+    body: Body,
+    exchange: Arc<Exchange>,
+}
+
+impl hyper::body::Body for Answer {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        if self.exchange.phase() == ANSWER {
+            self.exchange.set(HANDED_OVER);
+        }
     }
 }
 
@@ -105,8 +227,15 @@ pub(super) struct TimedIo<S> {
     exchange: Arc<Exchange>,
     /// When the current head must be complete; `None` between requests.
     head_until: Option<Instant>,
+    /// The first line of the current head has ended.
+    line_ended: bool,
+    /// The client had sent nothing that was not read.
+    quiet: bool,
     idle_until: Instant,
     write_until: Option<Instant>,
+    /// What is said to a client whose request cannot be read, in place of the bare status of the HTTP library.
+    farewell: Option<Bytes>,
+    end: StagedClose,
     timer: Pin<Box<Sleep>>,
 }
 
@@ -118,8 +247,12 @@ impl<S> TimedIo<S> {
             limits,
             exchange,
             head_until: Some(began + limits.head),
+            line_ended: false,
+            quiet: false,
             idle_until: began + limits.idle,
             write_until: None,
+            farewell: None,
+            end: StagedClose::default(),
             timer: Box::pin(tokio::time::sleep_until(began + limits.head)),
         }
     }
@@ -140,69 +273,115 @@ impl<S> TimedIo<S> {
         }
     }
 
-    fn wrote(&mut self) {
-        if !self.exchange.in_request() {
-            self.exchange.written();
+    fn wrote<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if written.is_pending() {
+            return self.poll_write_deadline(cx);
         }
         self.write_until = None;
-        self.head_until = None;
-        self.idle_until = Instant::now() + self.limits.idle;
+        written
     }
+
+    /// The HTTP library speaks by itself only when it could not read a request: all that it writes then is a status. Takes it
+    /// as written, and keeps what to say instead.
+    fn take_own_words(&mut self, words: &[u8]) -> bool {
+        if self.exchange.phase() != IDLE {
+            return false;
+        }
+        if self.farewell.is_none() {
+            let status = words.get(9..12).and_then(|status| std::str::from_utf8(status).ok()?.parse().ok()).unwrap_or(400);
+            self.farewell = Some(unreadable(status, self.line_ended));
+        }
+        true
+    }
+}
+
+/// What is wrong with a request that is none.
+fn unreadable(status: u16, line_ended: bool) -> Bytes {
+    let large = BUFFER / 1024;
+    let (status, detail) = match status {
+        431 if line_ended => (431, format!("the head of the request is larger than {large} KiB or has more than 100 headers")),
+        414 | 431 => (414, format!("the URL is too long: the whole head of a request may have {large} KiB")),
+        status => (
+            status,
+            "the request cannot be read as HTTP/1.1: look at its first line and its headers; in a URL quotes, angle brackets, blanks \
+             and whatever is not ASCII are percent-encoded"
+                .to_owned(),
+        ),
+    };
+    Refused::new(ProblemCode::InvalidRequest, detail).last_words(status)
 }
 
 impl<S: AsyncRead + Unpin> Read for TimedIo<S> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, mut buf: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
-        match Pin::new(&mut this.inner).poll_read(cx, buf) {
-            Poll::Ready(done) => {
-                if this.exchange.in_request() {
-                    this.head_until = None;
-                } else if this.head_until.is_none() {
-                    this.head_until = Some(Instant::now() + this.limits.head);
-                }
-                Poll::Ready(done)
-            }
-            Poll::Pending if this.exchange.in_request() => {
-                this.head_until = None;
-                Poll::Pending
-            }
-            Poll::Pending => {
-                let until = this.head_until.unwrap_or(this.idle_until);
-                match this.poll_until(cx, until) {
-                    Poll::Ready(()) => Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client sends nothing"))),
-                    Poll::Pending => Poll::Pending,
-                }
-            }
+        if this.exchange.phase() != IDLE {
+            this.head_until = None;
+            let read = Pin::new(&mut this.inner).poll_read(cx, buf);
+            this.quiet = read.is_pending();
+            return read;
+        }
+        let mut piece = [0; 8192];
+        let room = buf.remaining().min(piece.len());
+        let mut piece = ReadBuf::new(&mut piece[..room]);
+        let read = Pin::new(this.inner.inner_mut()).poll_read(cx, &mut piece);
+        this.quiet = read.is_pending();
+        if read.is_ready() {
+            this.head_until.get_or_insert_with(|| Instant::now() + this.limits.head);
+            this.line_ended |= piece.filled().contains(&b'\n');
+            buf.put_slice(piece.filled());
+            return read;
+        }
+        let until = this.head_until.unwrap_or(this.idle_until);
+        match this.poll_until(cx, until) {
+            Poll::Ready(()) => Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client sends nothing"))),
+            Poll::Pending => Poll::Pending,
         }
     }
 }
 
-impl<S: AsyncWrite + Unpin> Write for TimedIo<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> Write for TimedIo<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        match Pin::new(&mut self.inner).poll_write(cx, buf) {
-            Poll::Ready(done) => {
-                if done.is_ok() {
-                    self.wrote();
-                }
-                Poll::Ready(done)
-            }
-            Poll::Pending => self.poll_write_deadline(cx),
+        if self.take_own_words(buf) {
+            return Poll::Ready(Ok(buf.len()));
         }
+        let written = Pin::new(&mut self.inner).poll_write(cx, buf);
+        self.wrote(cx, written)
     }
 
+    /// Called when everything of the buffer was written.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match Pin::new(&mut self.inner).poll_flush(cx) {
-            Poll::Ready(done) => Poll::Ready(done),
-            Poll::Pending => self.poll_write_deadline(cx),
+        let flushed = Pin::new(&mut self.inner).poll_flush(cx);
+        if matches!(flushed, Poll::Ready(Ok(()))) && self.exchange.flushed() {
+            self.head_until = None;
+            self.line_ended = false;
+            self.idle_until = Instant::now() + self.limits.idle;
+            // Nobody may ask to read before something comes, so the time of silence is set here.
+            let until = self.idle_until;
+            let _ = self.poll_until(cx, until);
         }
+        self.wrote(cx, flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match Pin::new(&mut self.inner).poll_shutdown(cx) {
-            Poll::Ready(done) => Poll::Ready(done),
-            // TLS has a last word to say.
-            Poll::Pending => self.poll_write_deadline(cx),
+        let this = &mut *self;
+        let parting = this.exchange.parting.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+        if parting.is_some() {
+            this.farewell = parting;
         }
+        while let Some(rest) = this.farewell.as_mut().filter(|rest| !rest.is_empty()) {
+            match Pin::new(this.inner.inner_mut()).poll_write(cx, rest) {
+                Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                Poll::Ready(Ok(written)) => rest.advance(written),
+                other => return this.wrote(cx, other.map_ok(drop)),
+            }
+        }
+        let ended = if this.quiet && this.farewell.is_none() && !this.exchange.closing.load(Ordering::Relaxed) {
+            Pin::new(this.inner.inner_mut()).poll_shutdown(cx)
+        } else {
+            this.end.poll(Pin::new(this.inner.inner_mut()), cx)
+        };
+        // TLS has a last word to say, which the client may not take.
+        this.wrote(cx, ended)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -210,14 +389,10 @@ impl<S: AsyncWrite + Unpin> Write for TimedIo<S> {
     }
 
     fn poll_write_vectored(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bufs: &[io::IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        match Pin::new(&mut self.inner).poll_write_vectored(cx, bufs) {
-            Poll::Ready(done) => {
-                if done.is_ok() {
-                    self.wrote();
-                }
-                Poll::Ready(done)
-            }
-            Poll::Pending => self.poll_write_deadline(cx),
+        if self.take_own_words(bufs.first().map_or(&[], |first| first)) {
+            return Poll::Ready(Ok(bufs.iter().map(|buf| buf.len()).sum()));
         }
+        let written = Pin::new(&mut self.inner).poll_write_vectored(cx, bufs);
+        self.wrote(cx, written)
     }
 }

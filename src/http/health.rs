@@ -14,7 +14,7 @@ use egress_protocol::lease::{BROKER_ID, BrokerMessage};
 use egress_protocol::provider::{self, ProvidersMessage};
 use egress_protocol::source::{self, SourceMessage};
 use egress_supervision::{Address, System};
-use http::StatusCode;
+use http::{HeaderValue, StatusCode, header};
 use serde::Serialize;
 use serde_json::json;
 use utoipa::ToSchema;
@@ -189,7 +189,13 @@ pub fn routes(health: Health, verbose_needs: Tokens) -> Router {
     responses((status = 200, description = "The process lives", content_type = "application/json", example = json!({"status": "ok"}))))]
 pub(crate) async fn healthz(request: Request) -> Result<Response, Refused> {
     Query::parse(request.uri().query()).finish()?;
-    Ok(body::json(StatusCode::OK, &json!({ "status": "ok" })))
+    Ok(last(body::json(StatusCode::OK, &json!({ "status": "ok" }))))
+}
+
+/// A prober asks once in a while: the place is not kept for it.
+fn last(mut response: Response) -> Response {
+    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    response
 }
 
 /// Whether it serves; with `verbose`, each part.
@@ -208,5 +214,6 @@ pub(crate) async fn readyz(State((health, tokens)): State<(Health, Tokens)>, req
     }
     let readiness = health.read().await;
     let status = if readiness.status == "ready" { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    Ok(if verbose { body::json(status, &readiness) } else { body::json(status, &json!({ "status": readiness.status })) })
+    let document = if verbose { body::json(status, &readiness) } else { body::json(status, &json!({ "status": readiness.status })) };
+    Ok(last(document))
 }

@@ -91,8 +91,9 @@ impl Actor for Listener {
             ctx.tell(Internal::Look);
         }
         let (opener, cancelled) = (connections.opener(), ctx.cancelled());
+        let site = args.site.counted(args.name, Arc::clone(ctx.system().metrics()));
         ctx.spawn(async move {
-            accept(socket, args.site, opener, cancelled).await;
+            accept(socket, site, opener, cancelled).await;
             Internal::AcceptEnded
         })
         .keep();

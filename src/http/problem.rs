@@ -1,6 +1,7 @@
 //! Errors on the wire: the problem documents of [`egress_protocol::lease::problem`] with their headers (LS-20).
 
 use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
 use egress_protocol::lease::{FieldError, LeaseError, Problem, ProblemCode};
 use http::{HeaderName, HeaderValue, StatusCode, header};
 
@@ -44,6 +45,26 @@ impl Refused {
     pub fn closing(mut self) -> Self {
         self.header = Some((header::CONNECTION, HeaderValue::from_static("close")));
         self
+    }
+}
+
+impl Refused {
+    /// The whole answer as bytes, for who is not served by the router: it ends the connection.
+    pub fn last_words(mut self, status: u16) -> Bytes {
+        self.problem.status = status;
+        let reason = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let body = serde_json::to_vec(&self.problem).unwrap_or_default();
+        let mut words = format!(
+            "HTTP/1.1 {reason}\r\ncontent-type: application/problem+json\r\nconnection: close\r\ncontent-length: {}\r\n",
+            body.len()
+        );
+        if let Some(seconds) = self.problem.retry_after_seconds {
+            words += &format!("retry-after: {seconds}\r\n");
+        }
+        words += "\r\n";
+        let mut words = words.into_bytes();
+        words.extend(body);
+        words.into()
     }
 }
 

@@ -21,7 +21,7 @@ use egress_protocol::lease::ProblemCode;
 
 use crate::http::certificate::Certificate;
 use crate::http::problem::Refused;
-use crate::http::server::tell;
+use crate::http::server::turn_away;
 
 /// The first byte of a handshake.
 const HANDSHAKE: u8 = 22;
@@ -93,7 +93,7 @@ impl Tls {
                 return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the client sends nothing"));
             }
             if first[0].is_ascii_uppercase() {
-                tell(stream, Refused::new(ProblemCode::InvalidRequest, "this listener speaks HTTPS only")).await;
+                turn_away(stream, Refused::new(ProblemCode::InvalidRequest, "this listener speaks HTTPS only")).await;
                 return Err(io::Error::new(io::ErrorKind::InvalidData, "the client speaks plain HTTP"));
             }
             if first[0] != HANDSHAKE {

@@ -13,7 +13,10 @@ use egress_supervision::{Address, System};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeGaugeValue, EncodeMetric};
 use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
+
+use crate::logging::queue;
 
 /// How long the broker may take.
 const ANSWER: Duration = Duration::from_millis(500);
@@ -104,6 +107,13 @@ impl Collector for Scrape {
         };
         gauge("actors", "Actors that exist, by kind.", by_kind(|of| of.1))?;
         gauge("actor_mailbox_depth", "Messages sent to actors and not yet handled, by kind.", by_kind(|of| of.2))?;
+        let dropped = encoder.encode_descriptor(
+            "proxy_operator_log_lines_dropped",
+            "Log lines that were dropped because stderr was not read.",
+            None,
+            MetricType::Counter,
+        )?;
+        ConstCounter::new(queue::dropped()).encode(dropped)?;
         provider_targets(&mut encoder, &last.health)
     }
 }

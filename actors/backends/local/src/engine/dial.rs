@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
+use egress_net::descriptors;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use http::uri::Authority;
@@ -160,6 +161,9 @@ async fn attempt(address: SocketAddr, source: Option<IpAddr>) -> Result<TcpStrea
         socket.bind(SocketAddr::new(source, 0)).map_err(|error| {
             Refusal::bad_gateway("proxy_configuration_error", format!("the source address {source} cannot be used: {error}"))
         })?;
+    }
+    if descriptors::are_short(&socket) {
+        return Err(Refusal::limit("the process is out of descriptors"));
     }
     let stream = socket.connect(address).await.map_err(|error| failed(&error))?;
     let _ = stream.set_nodelay(true);
