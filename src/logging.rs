@@ -5,6 +5,7 @@
 
 mod filter;
 mod line;
+pub mod queue;
 
 use std::io::Write;
 use std::sync::Arc;
@@ -18,17 +19,24 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 pub use line::Format;
 use line::{Fields, Line};
+use queue::Queue;
 
 use crate::telemetry::{self, Telemetry};
 
 /// Where finished lines go, line break included.
 pub type Sink = Arc<dyn Fn(&[u8]) + Send + Sync>;
 
-/// Installs the log of the process on stderr, the export of spans where there is one, and the panic hook. Once.
-pub fn install(format: Format, level: &str, telemetry: Option<&Telemetry>) -> Result<(), String> {
-    let sink: Sink = Arc::new(|line| {
-        // Nobody is left to tell when stderr is gone.
-        let _ = std::io::stderr().lock().write_all(line);
+/// Installs the log of the process on stderr, the export of spans where there is one, and the panic hook. Once. What comes
+/// back is to be kept to the end of the process: dropping it waits a moment for the last lines.
+pub fn install(format: Format, level: &str, telemetry: Option<&Telemetry>) -> Result<Arc<Queue>, String> {
+    // Nobody is left to tell when stderr is gone.
+    let queue = Queue::start("log", |line| drop(std::io::stderr().lock().write_all(line)));
+    let queue = Arc::new(queue.map_err(|error| format!("the log cannot be started: {error}"))?);
+    let of_sink = Arc::downgrade(&queue);
+    let sink: Sink = Arc::new(move |line| {
+        if let Some(queue) = of_sink.upgrade() {
+            queue.push(line);
+        }
     });
     match telemetry {
         None => subscriber(format, level, sink)?.try_init(),
@@ -36,7 +44,7 @@ pub fn install(format: Format, level: &str, telemetry: Option<&Telemetry>) -> Re
     }
     .map_err(|e| e.to_string())?;
     std::panic::set_hook(Box::new(panicked));
-    Ok(())
+    Ok(queue)
 }
 
 /// A panic is one line like any other.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use egress_config::TelemetrySettings;
 use opentelemetry::Context;
 use opentelemetry::trace::{TraceContextExt, TracerProvider};
-use opentelemetry_otlp::{ExporterBuildError, SpanExporter as OtlpExporter};
+use opentelemetry_otlp::{ExporterBuildError, SpanExporter as OtlpExporter, WithHttpConfig};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::{OTelSdkError, OTelSdkResult};
 use opentelemetry_sdk::trace::{SdkTracerProvider, SpanData, SpanExporter};
@@ -58,7 +58,12 @@ impl Telemetry {
         if !settings.export {
             return Ok(None);
         }
-        let exporter = OtlpExporter::builder().with_http().build()?;
+        let mut client = reqwest::blocking::Client::builder().timeout(settings.timeout);
+        if settings.loopback {
+            client = client.no_proxy();
+        }
+        let client = client.build().map_err(|error| TelemetryError::Exporter(redacted(&error.to_string())))?;
+        let exporter = OtlpExporter::builder().with_http().with_http_client(client).build()?;
         let mut resource = Resource::builder();
         if !settings.service_named {
             resource = resource.with_service_name(SERVICE);

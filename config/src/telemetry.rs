@@ -7,19 +7,31 @@
 //! secret (headers, the endpoint) is not shown (PC-75).
 
 use std::ffi::OsString;
+use std::net::IpAddr;
 use std::ops::RangeInclusive;
+use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, Uri};
 
 /// What the variables ask for.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TelemetrySettings {
     /// Spans are exported.
     pub export: bool,
+    /// The collector is on this machine: no proxy stands between.
+    pub loopback: bool,
+    /// How long one export may take.
+    pub timeout: Duration,
     /// A variable names the service.
     pub service_named: bool,
     /// What a person should look at.
     pub warnings: Vec<String>,
+}
+
+impl Default for TelemetrySettings {
+    fn default() -> Self {
+        Self { export: false, loopback: true, timeout: Duration::from_secs(10), service_named: false, warnings: Vec::new() }
+    }
 }
 
 const EXPORTER: &str = "OTEL_TRACES_EXPORTER";
@@ -47,6 +59,12 @@ pub(crate) fn read(variable: impl Fn(&str) -> Option<OsString>) -> Result<Teleme
         return Ok(reader.settings);
     }
     Err(reader.faults.iter().map(|fault| format!("error: {fault}\n")).collect())
+}
+
+fn is_loopback(endpoint: &str) -> bool {
+    let Ok(uri) = endpoint.parse::<Uri>() else { return false };
+    let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
+    host.eq_ignore_ascii_case("localhost") || host.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback())
 }
 
 struct Reader<F> {
@@ -80,6 +98,7 @@ impl<F: Fn(&str) -> Option<OsString>> Reader<F> {
         }
         if let Some((name, text)) = endpoint {
             self.endpoint(name, &text);
+            self.settings.loopback = is_loopback(&text);
         }
         self.words();
         if let Some((name, text)) = self.first(HEADERS) {
@@ -89,6 +108,9 @@ impl<F: Fn(&str) -> Option<OsString>> Reader<F> {
             if let Some(text) = self.get(name).filter(|text| text.parse::<u64>().is_err()) {
                 self.fault(name, format!("must be a whole number, is {text:?}"));
             }
+        }
+        if let Some(millis) = self.first(TIMEOUTS).and_then(|(_, text)| text.parse().ok()) {
+            self.settings.timeout = Duration::from_millis(millis);
         }
         self.sampler();
         self.settings.service_named = self.get("OTEL_SERVICE_NAME").is_some();
@@ -284,6 +306,20 @@ mod tests {
         assert_eq!(judged(&all).unwrap_err().lines().count(), 3, "all at once");
         let told = read(|name| (name == "OTEL_EXPORTER_OTLP_ENDPOINT").then(|| OsString::from_vec(vec![b'h', 0xff])));
         assert_eq!(told, Err("error: OTEL_EXPORTER_OTLP_ENDPOINT: is not UTF-8 text\n".to_owned()));
+    }
+
+    /// Issue 10, item 28: `HTTP_PROXY` took spans to a collector on loopback.
+    #[test]
+    fn a_collector_on_this_machine_is_known_as_one() {
+        let at = |endpoint| of(&[("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint), ("OTEL_EXPORTER_OTLP_TIMEOUT", "1500")]);
+        for endpoint in ["http://127.0.0.1:4318", "http://LOCALHOST:4318/", "https://[::1]:4318", "http://127.8.8.8"] {
+            assert!(at(endpoint).loopback, "{endpoint}");
+        }
+        for endpoint in ["http://collector:4318", "http://10.0.0.1:4318", "http://localhost.example:4318"] {
+            assert!(!at(endpoint).loopback, "{endpoint}");
+        }
+        assert!(of(&[("OTEL_TRACES_EXPORTER", "otlp")]).loopback, "the default of the standard");
+        assert_eq!(at("http://a:1").timeout, Duration::from_millis(1500));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What the commands `standalone` and `run` do with an [`App`]: the log, signals, what a person is shown, the exit code.
 
 use std::fmt::Write as _;
-use std::io::{IsTerminal, Write};
+use std::io::{self, IsTerminal, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
@@ -13,6 +13,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::{App, Ports, Running};
 use crate::demo::{self, Auth};
+use crate::logging::queue::Queue;
 use crate::telemetry::{Telemetry, TelemetryError};
 use crate::{logging, version};
 
@@ -50,11 +51,19 @@ pub fn run(way: Way) -> u8 {
     };
     let telemetry = Telemetry::start(&settings.telemetry);
     let exporter = telemetry.as_ref().ok().and_then(Option::as_ref);
-    if let Err(error) = logging::install(format, &settings.log_level, exporter) {
-        // There is no log to say it in.
-        let _ = writeln!(std::io::stderr().lock(), "error: {error}");
-        return 2;
-    }
+    let _log = match logging::install(format, &settings.log_level, exporter) {
+        Ok(log) => log,
+        Err(error) => {
+            // There is no log to say it in.
+            let _ = writeln!(std::io::stderr().lock(), "error: {error}");
+            return 2;
+        }
+    };
+    // By a thread of its own too: often the two streams are one pipe.
+    let out = match Queue::start("stdout", |text| drop(write_out(text))) {
+        Ok(out) => out,
+        Err(error) => return complain(3, &format!("stdout cannot be written to: {error}")),
+    };
     tracing::info!(version = version::VERSION, commit = version::COMMIT, compiler = version::COMPILER, "egress-proxies-operator");
     for warning in &settings.telemetry.warnings {
         tracing::warn!(warning, "WARNING: spans");
@@ -68,7 +77,7 @@ pub fn run(way: Way) -> u8 {
         Ok(runtime) => runtime,
         Err(error) => return complain(3, &format!("the runtime cannot be made: {error}")),
     };
-    let code = runtime.block_on(serve(way));
+    let code = runtime.block_on(serve(way, &out));
     runtime.shutdown_timeout(LINGER);
     if let Ok(Some(telemetry)) = telemetry {
         telemetry.shutdown();
@@ -76,9 +85,8 @@ pub fn run(way: Way) -> u8 {
     code
 }
 
-async fn serve(way: Way) -> u8 {
-    let signals = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
-    let (Ok(mut terminate), Ok(mut interrupt)) = signals else { return complain(3, "signals cannot be listened to") };
+async fn serve(way: Way, out: &Queue) -> u8 {
+    let Ok(mut signals) = Signals::listen() else { return complain(3, "signals cannot be listened to") };
     let auth = match &way.common().tokens {
         TokenSource::Open => Auth::Open,
         TokenSource::Variable(_) => Auth::Environment,
@@ -93,7 +101,7 @@ async fn serve(way: Way) -> u8 {
     let started = tokio::select! {
         started = start => started,
         // Nothing has begun yet that needs an orderly end.
-        () = either(&mut terminate, &mut interrupt) => return 0,
+        () = signals.any() => return 0,
     };
     let mut running = match started {
         Ok(running) => running,
@@ -101,19 +109,19 @@ async fn serve(way: Way) -> u8 {
     };
     // In a cluster what is written is a log, and nothing else (OB-6).
     if let Some(state) = &running.state {
-        show(&summary(&running, state));
+        out.push(summary(&running, state).as_bytes());
     }
     let (system, at) = (running.system().clone(), running.addresses);
     let shown = async {
         if let Some(page) = at.demonstration {
             let ready = wait_until_ready(&system).await;
-            show(&pool(ready, at.discovery, page, &auth));
+            out.push(pool(ready, at.discovery, page, &auth).as_bytes());
         }
         std::future::pending::<()>().await;
     };
     tokio::select! {
         () = shown => {}
-        () = either(&mut terminate, &mut interrupt) => {}
+        () = signals.any() => {}
         failure = running.failed() => {
             tracing::error!(reason = %failure, "the process gives up");
             return 3;
@@ -122,18 +130,47 @@ async fn serve(way: Way) -> u8 {
     tokio::select! {
         biased;
         () = running.stop() => 0,
-        () = either(&mut terminate, &mut interrupt) => {
+        () = signals.any() => {
             tracing::warn!("WARNING: told to stop twice: ending at once");
             3
         }
     }
 }
 
-async fn either(terminate: &mut Signal, interrupt: &mut Signal) {
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
+/// What asks for an orderly end.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    /// A terminal that was closed. `None` under `nohup`, which asks for the opposite.
+    hangup: Option<Signal>,
+}
+
+impl Signals {
+    fn listen() -> io::Result<Self> {
+        let hangup = if hangup_is_ignored() { None } else { Some(signal(SignalKind::hangup())?) };
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())?, hangup })
     }
+
+    async fn any(&mut self) {
+        let hangup = async {
+            match &mut self.hangup {
+                Some(hangup) => drop(hangup.recv().await),
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+            () = hangup => {}
+        }
+    }
+}
+
+/// Whether whoever started us said so; unknown on systems without `/proc`.
+fn hangup_is_ignored() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok());
+    mask.is_some_and(|mask| mask & 1 != 0)
 }
 
 /// One line for each reason.
@@ -204,7 +241,7 @@ async fn wait_until_ready(system: &System) -> usize {
 }
 
 /// On stdout; nobody there to read is no fault.
-fn show(text: &str) {
-    let mut out = std::io::stdout().lock();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+fn write_out(text: &[u8]) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text).and_then(|()| out.flush())
 }
