@@ -87,6 +87,7 @@ impl Judge {
 
     fn file(&mut self, path: &Path) {
         self.report.files += 1;
+        // Not `open`: what another program writes may be judged (`validate <(kustomize build)`), and a person waits for it.
         match fs::read(path) {
             Ok(bytes) => self.bytes(&path.display().to_string(), &bytes),
             Err(error) => self.unreadable(path, &error),

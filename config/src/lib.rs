@@ -4,6 +4,7 @@
 //! - [`manifest`]: manifest files → `Proxy` and `Secret` documents (OP-30)
 //! - [`providers`]: the providers file → its entries (PC-77..82)
 //! - [`TelemetrySettings`]: whether spans are exported (OB-3)
+//! - [`open`]: files that a user named, regular ones only
 //! - [`tokens`]: the token file of the discovery API (operator.md §6)
 //! - [`validate_files`]: what the command `validate` says about files (OP-3)
 //! - [`crds`]: what the command `crds` prints
@@ -20,6 +21,7 @@ mod crds;
 mod fault;
 mod files;
 pub mod manifest;
+pub mod open;
 pub mod providers;
 mod reader;
 mod telemetry;

@@ -3,11 +3,12 @@
 //! What must stay true: a file that has a fault gives no token at all; a fault names the line and shows nothing of it.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::path::Path;
 
 use egress_protocol::Secret;
 use egress_protocol::resource::grammar;
+
+use crate::open;
 
 /// The name of a token that stands alone.
 pub const DEFAULT_NAME: &str = "default";
@@ -53,7 +54,17 @@ impl Token {
 
 /// Reads the file at a path; every fault at once.
 pub fn load(path: &Path) -> Result<Tokens, Vec<String>> {
-    let bytes = fs::read(path).map_err(|error| vec![format!("cannot be read: {error}")])?;
+    of(open::read(path))
+}
+
+/// The same for a command that reads it once while a person waits: what another program writes will do
+/// (`get --token-file <(pass show egress)`).
+pub(crate) fn load_once(path: &Path) -> Result<Tokens, Vec<String>> {
+    of(std::fs::read(path))
+}
+
+fn of(read: std::io::Result<Vec<u8>>) -> Result<Tokens, Vec<String>> {
+    let bytes = read.map_err(|error| vec![format!("cannot be read: {error}")])?;
     let text = String::from_utf8(bytes).map_err(|_| vec!["is not UTF-8 text".to_owned()])?;
     parse(&text)
 }

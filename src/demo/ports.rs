@@ -6,6 +6,7 @@ use std::net::TcpListener;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+use egress_config::open;
 use serde::{Deserialize, Serialize};
 
 use super::LOOPBACK;
@@ -30,7 +31,7 @@ pub(super) struct Ports {
 pub(super) fn settle(state: &Path, proxies: usize) -> io::Result<Ports> {
     let path = state.join(FILE);
     // What cannot be read is picked anew: it is only ports.
-    let kept: Kept = fs::read(&path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
+    let kept: Kept = open::read(&path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
     let endpoint = free(Some(kept.endpoint_port))?;
     let held = (0..proxies).map(|at| free(kept.proxy_ports.get(at).copied())).collect::<io::Result<Vec<_>>>()?;
     let ports = |listener: &TcpListener| listener.local_addr().map(|address| address.port());
@@ -52,7 +53,7 @@ fn free(wanted: Option<u16>) -> io::Result<TcpListener> {
 
 fn write(path: &Path, kept: &Kept) -> io::Result<()> {
     let temporary = path.with_extension("json.new");
-    let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
+    let mut file = open::with(fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600), &temporary)?;
     file.write_all(&serde_json::to_vec_pretty(kept)?)?;
     file.sync_all()?;
     fs::rename(temporary, path)?;

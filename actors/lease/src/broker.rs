@@ -168,7 +168,7 @@ impl Actor for BrokerActor {
             BrokerMessage::LiftCooldown { key, target, caller, reply_to } => {
                 let lifted = self.book.lift_cooldown(&key, target.as_ref(), &caller, now);
                 if matches!(lifted, Ok(true)) {
-                    tracing::info!(proxy = %key, target = target.as_deref(), by = &*caller.token_name, "cooldown lifted");
+                    tracing::info!(proxy = %key, cooled_target = target.as_deref(), by = &*caller.token_name, "cooldown lifted");
                 }
                 return self.answer(ctx, lifted.map(|_| ()), reply_to);
             }

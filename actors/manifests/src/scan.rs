@@ -5,7 +5,7 @@
 //! A file is read again only when its metadata changed, or while that is so recent that two writes may share one time.
 
 use std::collections::HashMap;
-use std::fs::{self, File, Metadata};
+use std::fs::{self, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use egress_config::open;
 use egress_protocol::{Clock, Timestamp};
 use sha2::{Digest, Sha256};
 
@@ -154,13 +155,10 @@ fn is_manifest(name: &str) -> bool {
 }
 
 fn read(path: &Path) -> io::Result<(Stat, Vec<u8>)> {
-    let meta = fs::metadata(path)?;
-    if !meta.is_file() {
-        return Err(io::Error::other("it is not a regular file"));
-    }
-    let file = File::open(path)?;
+    let file = open::file(path)?;
+    let meta = file.metadata()?;
     let mut bytes = Vec::new();
-    (&file).take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
+    file.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
     if u64::try_from(bytes.len()).is_ok_and(|read| read > MAX_BYTES) {
         return Err(io::Error::other("it is larger than 64 MiB"));
     }

@@ -22,6 +22,7 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use egress_config::open;
 use egress_protocol::{InstallationId, Uid};
 
 use disk::Disk;
@@ -255,8 +256,8 @@ fn make_private(disk: &Disk, path: &Path) -> Result<(), StateError> {
 
 fn lock(folder: &Path) -> Result<File, StateError> {
     let path = folder.join(LOCK);
-    let mut file =
-        OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path).map_err(io_error("open", &path))?;
+    let mut file = open::with(OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600), &path)
+        .map_err(io_error("open", &path))?;
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => return Err(StateError::Locked { path: folder.to_owned(), pid: read_pid(&path) }),
@@ -272,7 +273,7 @@ fn lock(folder: &Path) -> Result<File, StateError> {
 }
 
 fn read_pid(path: &Path) -> Option<u32> {
-    fs::read_to_string(path).ok()?.trim().parse().ok()
+    open::text(path).ok()?.trim().parse().ok()
 }
 
 /// What a crash left behind before its rename.
@@ -301,7 +302,7 @@ fn read_objects(folder: &Path) -> Result<Vec<Record>, StateError> {
         let Some(stem) = name.strip_suffix(".json") else {
             return Err(foreign("it is not ours".to_owned()));
         };
-        let bytes = match fs::read(&path) {
+        let bytes = match open::read(&path) {
             // Removed since it was listed, by the process that uses the folder.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             read => read.map_err(io_error("read", &path))?,
@@ -325,7 +326,7 @@ fn is_label(text: &str) -> bool {
 
 fn read_installation(folder: &Path) -> Result<Option<InstallationId>, StateError> {
     let path = folder.join(INSTALLATION);
-    let text = match fs::read_to_string(&path) {
+    let text = match open::text(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         read => read.map_err(io_error("read", &path))?,
     };

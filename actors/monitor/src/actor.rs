@@ -325,11 +325,11 @@ fn tell_transitions(earlier: Option<&ProviderChecked>, now: &ProviderChecked) {
             Transition::Down => {
                 let (reason, message) = (target.reason.as_deref(), target.message.as_deref());
                 let text = message.unwrap_or_default();
-                // `message` is the line's own; a field of that name is written with this prefix, as `target` is.
-                tracing::warn!(%provider, target = %name, address, reason, field.message = text, "WARNING: provider target not ready");
+                // `message` and `target` are the line's own.
+                tracing::warn!(%provider, provider_target = %name, address, reason, detail = text, "WARNING: provider target not ready");
             }
-            Transition::Back => tracing::info!(%provider, target = %name, address, "Provider target ready"),
-            Transition::Found => tracing::debug!(%provider, target = %name, address, "Provider target ready"),
+            Transition::Back => tracing::info!(%provider, provider_target = %name, address, "Provider target ready"),
+            Transition::Found => tracing::debug!(%provider, provider_target = %name, address, "Provider target ready"),
         }
     }
 }

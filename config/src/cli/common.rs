@@ -1,7 +1,6 @@
 //! What `run` and `standalone` have in common: their flags → their settings.
 
 use std::ffi::OsString;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -15,6 +14,7 @@ use super::check;
 use super::faults::Faults;
 use super::raw;
 use super::settings::{BindAddress, CommonSettings, GcSettings, LeaseSettings, LogFormat, PollSettings, TokenSource};
+use crate::open;
 use crate::providers::{self, ProvidersConfig};
 use crate::telemetry::TelemetrySettings;
 use crate::tokens::{self, Tokens};
@@ -100,7 +100,7 @@ pub(super) fn read(
         interval: faults.duration_or_zero("gc-interval", &raw.gc_interval, SECOND..=DAY),
         min_age: faults.duration_or_zero("gc-min-age", &raw.gc_min_age, SECOND..=WEEK),
         max_deletes: faults.number("gc-max-deletes", &raw.gc_max_deletes, 1..=10_000),
-        dry_run: raw.gc_dry_run,
+        dry_run: faults.switch("gc-dry-run", &raw.gc_dry_run) == Some(true),
     };
     let max_unavailable = Share::parse(&raw.max_unavailable);
     if max_unavailable.is_none() {
@@ -111,8 +111,8 @@ pub(super) fn read(
     if let Err(reason) = check_level(&raw.log_level) {
         faults.value("log-level", &raw.log_level, reason);
     }
-    let per_proxy_metrics = faults.word("per-proxy-metrics", &raw.per_proxy_metrics, [("true", true), ("false", false)]);
-    let trace_health_probes = faults.word("trace-health-probes", &raw.trace_health_probes, [("true", true), ("false", false)]);
+    let per_proxy_metrics = faults.switch("per-proxy-metrics", &raw.per_proxy_metrics);
+    let trace_health_probes = faults.switch("trace-health-probes", &raw.trace_health_probes);
     if let Some(path) = &raw.check_ca_file {
         check_roots(path, faults);
     }
@@ -229,7 +229,7 @@ fn allow(flag: &str, entries: &[String], faults: &mut Faults<'_>) -> AllowList {
 
 /// That the file is there and holds a certificate; whether it is a good one is for TLS to say.
 fn check_roots(path: &Path, faults: &mut Faults<'_>) {
-    match fs::read(path) {
+    match open::read(path) {
         Ok(bytes) if bytes.windows(27).any(|part| part == b"-----BEGIN CERTIFICATE-----") => {}
         Ok(_) => faults.value("check-ca-file", path.display(), "holds no certificate in PEM"),
         Err(error) => faults.value("check-ca-file", path.display(), format!("cannot be read: {error}")),

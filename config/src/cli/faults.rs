@@ -90,6 +90,18 @@ impl<'a> Faults<'a> {
         *range.start()
     }
 
+    /// True or false. On a fault there is none.
+    pub(super) fn switch(&mut self, flag: &str, text: &str) -> Option<bool> {
+        match text {
+            "true" | "1" => Some(true),
+            "false" | "0" => Some(false),
+            _ => {
+                self.value(flag, text, "must be true or false");
+                None
+            }
+        }
+    }
+
     /// One of some words. On a fault the first stands in.
     pub(super) fn word<T: Copy, const N: usize>(&mut self, flag: &str, text: &str, words: [(&str, T); N]) -> Option<T> {
         let found = words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value);

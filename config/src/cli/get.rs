@@ -66,7 +66,7 @@ pub(super) fn read(raw: raw::Get, variable: Option<OsString>, variables: &BTreeS
         }
     }
     let token = match (raw.token_file, variable) {
-        (Some(path), _) => match tokens::load(&path) {
+        (Some(path), _) => match tokens::load_once(&path) {
             Ok(read) => first(read),
             Err(reasons) => {
                 reasons.iter().for_each(|reason| faults.value("token-file", path.display(), reason));

@@ -73,7 +73,7 @@ pub(super) struct Run {
     #[arg(long, value_name = "NAMESPACE")]
     pub(super) proxy_namespace: Option<String>,
     /// Whether one of several replicas is the leader
-    #[arg(long, value_name = "BOOL", default_value = "false", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    #[arg(long, value_name = "BOOL", default_value = "false", num_args = 0..=1, default_missing_value = "true")]
     pub(super) leader_elect: String,
     /// The name of the Lease
     #[arg(long, value_name = "NAME", default_value = "egress-proxies-operator")]
@@ -109,7 +109,7 @@ pub(super) struct Run {
     #[arg(long, value_name = "HOST:PORT", default_value = "0")]
     pub(super) metrics_bind_address: String,
     /// Metrics over TLS, for callers whose token the API server knows and allows to get /metrics
-    #[arg(long, value_name = "BOOL", default_value = "false", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    #[arg(long, value_name = "BOOL", default_value = "false", num_args = 0..=1, default_missing_value = "true")]
     pub(super) metrics_secure: String,
     /// Where /healthz and /readyz are served; 0 is off
     #[arg(long, value_name = "HOST:PORT", default_value = ":8081")]
@@ -118,8 +118,8 @@ pub(super) struct Run {
     #[arg(long, value_name = "ID")]
     pub(super) installation_id: Option<String>,
     /// Collect orphans with --proxy-namespace too: only safe where no Proxy of another namespace was made under this installation id
-    #[arg(long)]
-    pub(super) gc_allow_namespaced: bool,
+    #[arg(long, value_name = "BOOL", default_value = "false", num_args = 0..=1, default_missing_value = "true")]
+    pub(super) gc_allow_namespaced: String,
     #[command(flatten)]
     pub(super) common: Common,
 }
@@ -176,8 +176,8 @@ pub(super) struct Common {
     #[arg(long, value_name = "COUNT", default_value = "10")]
     pub(super) gc_max_deletes: String,
     /// Only log and count the orphans that would be deleted
-    #[arg(long)]
-    pub(super) gc_dry_run: bool,
+    #[arg(long, value_name = "BOOL", default_value = "false", num_args = 0..=1, default_missing_value = "true")]
+    pub(super) gc_dry_run: String,
     /// Between checks of all providers; 0 is off
     #[arg(long, value_name = "DURATION", default_value = "1m", allow_hyphen_values = true)]
     pub(super) provider_check_interval: String,
@@ -194,10 +194,10 @@ pub(super) struct Common {
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     pub(super) log_level: String,
     /// Whether metrics have the label `proxy`; false for large fleets
-    #[arg(long, value_name = "BOOL", default_value = "true", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    #[arg(long, value_name = "BOOL", default_value = "true", num_args = 0..=1, default_missing_value = "true")]
     pub(super) per_proxy_metrics: String,
     /// Whether each health probe is a trace of its own, where spans are exported
-    #[arg(long, value_name = "BOOL", default_value = "false", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    #[arg(long, value_name = "BOOL", default_value = "false", num_args = 0..=1, default_missing_value = "true")]
     pub(super) trace_health_probes: String,
     /// Roots in PEM that probes trust beside the system's
     #[arg(long, value_name = "FILE")]

@@ -13,6 +13,7 @@ use super::common::{self, Own, providers_of};
 use super::faults::Faults;
 use super::raw;
 use super::settings::{ElectionSettings, RunSettings};
+use crate::open;
 
 /// Where a Pod finds its own namespace.
 const OWN_NAMESPACE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
@@ -37,14 +38,20 @@ pub(super) fn read(raw: raw::Run, token: Option<OsString>, variables: &BTreeSet<
             faults.value(flag, namespace, "must be the name of a namespace: at most 63 of a-z, 0-9 and -");
         }
     }
-    if raw.gc_allow_namespaced && raw.proxy_namespace.is_none() {
+    let gc_allow_namespaced = faults.switch("gc-allow-namespaced", &raw.gc_allow_namespaced) == Some(true);
+    if gc_allow_namespaced && raw.proxy_namespace.is_none() {
         faults.say(format!("{}: means something with --proxy-namespace only: leave it out", faults.name("gc-allow-namespaced")));
     }
     let pod_ip = raw.pod_ip.as_deref().map(str::parse::<IpAddr>);
     if let (Some(Err(_)), Some(text)) = (&pod_ip, &raw.pod_ip) {
         faults.value("pod-ip", text, "must be an IP address");
     }
-    let metrics_secure = faults.word("metrics-secure", &raw.metrics_secure, [("true", true), ("false", false)]) == Some(true);
+    if let Some(path) = &raw.kubeconfig
+        && let Err(error) = open::file(path)
+    {
+        faults.value("kubeconfig", path.display(), format!("cannot be read: {error}"));
+    }
+    let metrics_secure = faults.switch("metrics-secure", &raw.metrics_secure) == Some(true);
     if metrics_secure && raw.metrics_bind_address == "0" {
         let (secure, address) = (faults.name("metrics-secure"), faults.name("metrics-bind-address"));
         faults.say(format!(
@@ -69,7 +76,7 @@ pub(super) fn read(raw: raw::Run, token: Option<OsString>, variables: &BTreeSet<
         instance: raw.pod_name.unwrap_or_else(host_name),
         own_namespace: namespace.unwrap_or_else(|| "default".to_owned()),
         pod_ip: pod_ip.and_then(Result::ok),
-        gc_allow_namespaced: raw.gc_allow_namespaced,
+        gc_allow_namespaced,
         metrics_secure,
         common,
     })
@@ -77,7 +84,7 @@ pub(super) fn read(raw: raw::Run, token: Option<OsString>, variables: &BTreeSet<
 
 /// `None`: off, or a fault.
 fn election(raw: &raw::Run, faults: &mut Faults<'_>) -> Option<ElectionSettings> {
-    if !faults.word("leader-elect", &raw.leader_elect, [("true", true), ("false", false)])? {
+    if !faults.switch("leader-elect", &raw.leader_elect)? {
         return None;
     }
     if !grammar::is_dns_label(&raw.leader_election_id) {

@@ -92,6 +92,39 @@ fn collection_may_be_off_and_its_limits_have_limits_og_4() {
     assert_eq!(gc, GcSettings { interval: Duration::from_secs(1), min_age: Duration::ZERO, max_deletes: 3, dry_run: true });
 }
 
+/// Issue 10, item 28: `--flag true` was a usage error.
+#[test]
+fn a_flag_that_is_true_or_false_takes_its_value_in_every_form() {
+    let dry = |line: &str| standalone(line, &[]).common.gc.dry_run;
+    for line in ["--gc-dry-run", "--gc-dry-run true", "--gc-dry-run=true", "--gc-dry-run --log-level info"] {
+        assert!(dry(line), "{line}");
+    }
+    assert!(!dry("--gc-dry-run false") && !dry("--gc-dry-run=false"));
+    assert!(!standalone("--per-proxy-metrics false", &[]).common.per_proxy_metrics);
+    assert!(!standalone("--gc-dry-run false", &[("EPO_GC_DRY_RUN", "true")]).common.gc.dry_run, "the flag wins");
+    assert!(cluster("--metrics-secure true --metrics-bind-address :0", &[]).metrics_secure);
+    assert_eq!(faults("standalone --gc-dry-run perhaps", &[]), ["--gc-dry-run perhaps: must be true or false"]);
+}
+
+/// Issue 10, item 9: each of these kept the start waiting for good.
+#[test]
+fn a_file_that_is_a_fifo_is_a_fault_that_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let fifo = folder.path().join("fifo");
+    nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let at = fifo.display();
+    for line in [
+        format!("standalone --discovery-token-file {at}"),
+        format!("standalone --check-ca-file {at}"),
+        format!("standalone --providers-config {at}"),
+        format!("run --kubeconfig {at}"),
+        format!("check --providers-config {at}"),
+    ] {
+        let told = faults(&line, &[]);
+        assert!(told.iter().any(|fault| fault.contains("cannot be read: it is a FIFO, not a regular file")), "{line}: {told:?}");
+    }
+}
+
 /// OB-3: the standard variables are read with the flags.
 #[test]
 fn the_variables_of_telemetry_are_read() {

@@ -1,7 +1,6 @@
 //! The providers file as it was at one look (OP-26). A mounted ConfigMap changes by a link further up its path and a
 //! Secret by a file that an entry names, so a look compares contents, never times or inodes.
 
-use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
@@ -9,6 +8,7 @@ use sha2::{Digest, Sha256};
 
 use super::{CredentialFile, ProvidersConfig, parse};
 use crate::fault::{Fault, Sink, WHOLE};
+use crate::open;
 
 /// Reads the content of a file, which is how its faults name it.
 type Parse = fn(file: &str, bytes: &[u8]) -> Result<ProvidersConfig, Vec<Fault>>;
@@ -26,12 +26,12 @@ pub struct Snapshot {
 impl Snapshot {
     /// Looks at the file and at the files that its entries name.
     pub fn read(path: &Path) -> Self {
-        Self::of(path, &fs::read(path))
+        Self::of(path, &open::read(path))
     }
 
     /// Looks again; `None`: everything is as it was.
     pub fn again(&self, path: &Path) -> Option<Self> {
-        let content = fs::read(path);
+        let content = open::read(path);
         (digest(&content, &self.files) != self.digest).then(|| Self::of(path, &content))
     }
 
@@ -81,7 +81,7 @@ fn with_files(fingerprint: &str, files: &[PathBuf]) -> String {
     let mut hash = Sha256::new();
     hash.update(fingerprint);
     for file in files {
-        add(&mut hash, &fs::read(file));
+        add(&mut hash, &open::read(file));
     }
     data_encoding::HEXLOWER.encode(&hash.finalize())
 }
@@ -109,6 +109,7 @@ fn add(hash: &mut Sha256, content: &std::io::Result<Vec<u8>>) {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::symlink;
 
     use super::*;

@@ -11,6 +11,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use egress_config::open;
 use egress_protocol::resource::Placement;
 use egress_protocol::{InstallationId, InstanceName, Timestamp, Uid};
 use serde::{Deserialize, Serialize};
@@ -247,7 +248,7 @@ fn file_name(name: &InstanceName) -> String {
 }
 
 fn read(path: &Path, name: &InstanceName) -> Result<Option<Mark>, MarkError> {
-    let bytes = match fs::read(path) {
+    let bytes = match open::read(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         bytes => bytes.map_err(|source| MarkError::Unreadable { path: path.to_owned(), source })?,
     };
@@ -270,7 +271,7 @@ fn write(folder: &Path, mark: &Mark) -> io::Result<()> {
         }
     }
     let temporary = folder.join(format!(".{}.tmp", mark.name));
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
+    let mut file = open::with(OpenOptions::new().write(true).create(true).truncate(true).mode(0o600), &temporary)?;
     let mut text = serde_json::to_vec_pretty(mark)?;
     text.push(b'\n');
     file.write_all(&text)?;

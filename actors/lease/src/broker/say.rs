@@ -18,16 +18,16 @@ pub(super) fn cordon(ctx: &Context<BrokerActor>, change: CordonChange) {
     let (reason, note) = match &change.what {
         CordonTurn::Placed(cordon) => {
             let (by, until) = (&*cordon.by, cordon.until.map(|until| until.to_string()));
-            tracing::info!(%proxy, target, until, reason = &*cordon.reason, by, "proxy cordoned");
+            tracing::info!(%proxy, cordoned_target = target, until, reason = &*cordon.reason, by, "proxy cordoned");
             let until = until.map(|until| format!(" until {until}")).unwrap_or_default();
             (EventReason::Cordoned, format!("by {by}{for_whom}{until}: {}", cordon.reason))
         }
         CordonTurn::Lifted(by) => {
-            tracing::info!(%proxy, target, by = &**by, "cordon lifted");
+            tracing::info!(%proxy, cordoned_target = target, by = &**by, "cordon lifted");
             (EventReason::Uncordoned, format!("by {by}{for_whom}"))
         }
         CordonTurn::Over => {
-            tracing::info!(%proxy, target, "cordon over");
+            tracing::info!(%proxy, cordoned_target = target, "cordon over");
             (EventReason::Uncordoned, format!("its time is over{for_whom}"))
         }
     };

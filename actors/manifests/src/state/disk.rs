@@ -5,6 +5,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
+use egress_config::open;
+
 /// How many files are synced side by side: the file system then commits them together.
 const SYNC_THREADS: usize = 16;
 
@@ -46,7 +48,7 @@ impl Disk {
     /// A file that only its owner may read, with this content and not yet durable.
     pub(crate) fn write_new(&self, path: &Path, content: &[u8]) -> io::Result<()> {
         self.step("create", path)?;
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+        let mut file = open::with(OpenOptions::new().write(true).create(true).truncate(true).mode(0o600), path)?;
         let (head, tail) = content.split_at(content.len() / 2);
         file.write_all(head)?;
         self.step("write", path)?;

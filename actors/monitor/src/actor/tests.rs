@@ -372,10 +372,10 @@ async fn each_transition_is_logged_once_and_an_invalid_name_is_warned_of_once_ht
     assert_eq!(
         seen,
         [
-            "DEBUG Provider target ready provider=Not_A_Label target=Not_A_Label-1",
-            "WARN WARNING: provider target not ready provider=Not_A_Label target=Not_A_Label-1 reason=Timeout field.message=",
-            "WARN WARNING: provider target not ready provider=Not_A_Label target=Not_A_Label-1 reason=Unreachable field.message=",
-            "INFO Provider target ready provider=Not_A_Label target=Not_A_Label-1",
+            "DEBUG Provider target ready provider=Not_A_Label provider_target=Not_A_Label-1",
+            "WARN WARNING: provider target not ready provider=Not_A_Label provider_target=Not_A_Label-1 reason=Timeout detail=",
+            "WARN WARNING: provider target not ready provider=Not_A_Label provider_target=Not_A_Label-1 reason=Unreachable detail=",
+            "INFO Provider target ready provider=Not_A_Label provider_target=Not_A_Label-1",
         ]
     );
     assert_eq!(lines.iter().filter(|line| line.contains("cannot be that of an object")).count(), 1);
