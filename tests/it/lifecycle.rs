@@ -7,8 +7,9 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::net::TcpStream;
 
+use crate::support::cluster::ClusterSite;
 use crate::support::eventually;
-use crate::support::http::fetch_through;
+use crate::support::http::{Client, fetch_through};
 use crate::support::lab::Lab;
 use crate::support::operator::{BINARY, Operator};
 
@@ -230,4 +231,28 @@ async fn get_follows_what_changes_op_31() {
     }
     follower.kill().unwrap();
     follower.wait().unwrap();
+}
+
+/// Issue 10, item 28: an API server that is away at the start left every port closed. OB-5.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn while_the_api_server_is_away_at_the_start_health_is_answered_and_calls_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let kubeconfig = folder.path().join("kubeconfig");
+    let nobody = format!("http://127.0.0.1:{}", crate::support::free_port());
+    let document = serde_json::json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "c", "users": [{"name": "u", "user": {}}],
+        "clusters": [{"name": "c", "cluster": {"server": nobody}}], "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+    });
+    std::fs::write(&kubeconfig, document.to_string()).unwrap();
+    let site = ClusterSite::new(kubeconfig, "127.0.0.1");
+    let mut operator = site.start();
+    let ask = async |client: &Client, path: &str| Some(client.try_send(http::Method::GET, path, None).await.ok()?.status.as_u16());
+    for client in [&operator.health, &operator.api] {
+        eventually("health is answered", SOON, async || ask(client, "/healthz").await.filter(|status| *status == 200)).await;
+        assert_eq!(ask(client, "/readyz").await, Some(503));
+    }
+    let call = operator.api.try_send(http::Method::GET, "/v1/proxies", None).await.unwrap();
+    assert_eq!((call.status.as_u16(), call.json()["code"].as_str().unwrap()), (503, "no-leader"));
+    assert!(operator.child.try_wait().unwrap().is_none(), "it goes on trying");
+    assert_eq!(operator.terminate().await.code(), Some(0));
 }

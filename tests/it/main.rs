@@ -20,6 +20,7 @@ mod crash;
 mod demo;
 mod files;
 mod guard;
+mod hostile;
 mod leases;
 mod lifecycle;
 mod live;

@@ -72,7 +72,7 @@ impl Snapshot {
 
 /// A credential or trust file that is not there, or cannot be read: it may still land (PC-57, PC-73).
 fn warn_unreadable(entry: &str, file: &CredentialFile) -> Option<String> {
-    let error = fs::read(&file.path).err()?;
+    let error = open::read(&file.path).err()?;
     Some(format!("entry {entry:?}: {}: {} cannot be read: {error}; calls fail until it is there", file.key, file.path.display()))
 }
 
