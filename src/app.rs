@@ -167,6 +167,7 @@ impl App {
             fence: Fence::open(),
             stop_grace: STOP_GRACE,
             ports,
+            metrics: Metrics::clone(system.metrics()),
         };
         let providers = providers::of(common, around);
         let objects = records.len().max(demo.as_ref().map_or(1, |demo| demo.proxies.len()));

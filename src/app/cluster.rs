@@ -66,6 +66,7 @@ impl App {
             fence: fence.clone(),
             stop_grace: settings.election.as_ref().map_or(STOP_GRACE, |election| STOP_GRACE.min(election.lease_duration / 2)),
             ports,
+            metrics: Metrics::clone(system.metrics()),
         };
         let providers = providers::of(common, around);
         super::open_files::raise(super::files_needed(common, 1));

@@ -12,6 +12,7 @@ use egress_config::providers::{KubernetesBlock, LocalBlock, ProviderBlock, Provi
 use egress_kube::{Access, ApiClient};
 use egress_protocol::InstallationId;
 use egress_protocol::leadership::Fence;
+use egress_protocol::metrics::Metrics;
 use egress_protocol::net::AllowList;
 use egress_protocol::provider::Settings;
 use egress_provider::{Backend, BuildBackend, Ground, MakeEntries, ProviderArgs, ProvidersArgs};
@@ -31,6 +32,7 @@ pub(super) struct Surroundings {
     /// How long tunnels may end on an orderly stop (OP-5).
     pub(super) stop_grace: Duration,
     pub(super) ports: Ports,
+    pub(super) metrics: Metrics,
 }
 
 /// The cluster that Pods are made in.
@@ -78,6 +80,7 @@ pub(crate) fn for_a_check(config: &ProvidersConfig) -> Vec<egress_provider::Prov
         fence: Fence::open(),
         stop_grace: Duration::ZERO,
         ports: Ports::default(),
+        metrics: Metrics::default(),
     };
     config.entries.iter().map(|entry| made(entry, &around)).collect()
 }
@@ -94,7 +97,11 @@ pub(super) fn connections(config: &ProvidersConfig) -> usize {
 fn backend(entry: &ProviderEntry, around: &Surroundings, ground: &Ground) -> Arc<dyn Backend> {
     match &entry.block {
         ProviderBlock::Local(block) => {
-            let outside = Outside { observer: around.ports.local_observer.clone(), ..Outside::system(around.ports.clock) };
+            let outside = Outside {
+                metrics: around.metrics.clone(),
+                observer: around.ports.local_observer.clone(),
+                ..Outside::system(around.ports.clock)
+            };
             Arc::new(LocalBackend::new(local(entry, block, around), outside, Arc::new(ground.clone())))
         }
         ProviderBlock::Kubernetes(block) => {

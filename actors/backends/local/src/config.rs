@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use egress_config::providers::{FaultKnobs as Faults, LocalBlock};
+use egress_protocol::metrics::Metrics;
 use egress_protocol::net::AllowList;
 use egress_protocol::{Clock, InstallationId};
 use ipnet::{IpNet, Ipv4Net};
@@ -110,6 +111,8 @@ pub struct Outside {
     pub resolver: Arc<dyn Resolve>,
     /// Reads this machine's own addresses.
     pub interfaces: Arc<dyn Fn() -> std::io::Result<Vec<IpAddr>> + Send + Sync>,
+    /// Counts clients that were refused for want of room.
+    pub metrics: Metrics,
     /// Told what is made and removed; for tests.
     pub observer: Option<Observer>,
 }
@@ -117,7 +120,13 @@ pub struct Outside {
 impl Outside {
     /// The system's resolver and interfaces.
     pub fn system(clock: Clock) -> Self {
-        Self { clock, resolver: Arc::new(SystemResolver::default()), interfaces: Arc::new(interface_addresses), observer: None }
+        Self {
+            clock,
+            resolver: Arc::new(SystemResolver::default()),
+            interfaces: Arc::new(interface_addresses),
+            metrics: Metrics::default(),
+            observer: None,
+        }
     }
 }
 

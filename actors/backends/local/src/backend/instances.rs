@@ -341,6 +341,8 @@ impl Instances {
             identity: Identity { provider: Arc::clone(&self.entry), instance: mark.name.as_str().into(), proxy: proxy.as_str().into() },
             resolver: Arc::clone(&self.outside.resolver),
             source: mark.source_address,
+            clock: self.outside.clock,
+            metrics: self.outside.metrics.clone(),
             rules: ArcSwap::from_pointee(self.rules(&self.config.load(), &proxy, None)),
         });
         let instance = Instance::start(listener, Arc::clone(&settings));

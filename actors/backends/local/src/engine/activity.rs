@@ -1,15 +1,10 @@
 //! When a connection last moved a byte, and what waits on purpose meanwhile.
 
 use std::future::Future;
-use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 /// Shared by both sides of one client's connection.
@@ -66,60 +61,5 @@ impl Activity {
                 tokio::time::sleep_until(last + limit).await;
             }
         }
-    }
-}
-
-/// A connection whose bytes are noticed.
-#[derive(Debug)]
-pub(super) struct Watched {
-    stream: TcpStream,
-    activity: Activity,
-}
-
-impl Watched {
-    pub(super) fn new(stream: TcpStream, activity: Activity) -> Self {
-        Self { stream, activity }
-    }
-
-    pub(super) fn into_inner(self) -> TcpStream {
-        self.stream
-    }
-
-    fn notice<T>(&self, poll: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
-        if matches!(poll, Poll::Ready(Ok(_))) {
-            self.activity.touch();
-        }
-        poll
-    }
-}
-
-impl AsyncRead for Watched {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let poll = Pin::new(&mut self.stream).poll_read(cx, buf);
-        self.notice(poll)
-    }
-}
-
-impl AsyncWrite for Watched {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        let poll = Pin::new(&mut self.stream).poll_write(cx, buf);
-        self.notice(poll)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-
-    fn poll_write_vectored(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bufs: &[io::IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        let poll = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
-        self.notice(poll)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
     }
 }

@@ -1,17 +1,11 @@
 //! How the proxy says no: a status, a line of text and `Proxy-Status` (RFC 9209).
 
+use std::fmt::Write as _;
+
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue, PROXY_AUTHENTICATE};
-use http::{Response, StatusCode};
-use http_body_util::{Either, Full};
-use hyper::body::Incoming;
+use http::StatusCode;
 
 use super::Identity;
-
-/// Ours, or the target's as it comes.
-pub(super) type Body = Either<Full<Bytes>, Incoming>;
-
-const PROXY_STATUS: HeaderName = HeaderName::from_static("proxy-status");
 
 /// Why a request is not served.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,23 +60,30 @@ impl Refusal {
         self
     }
 
-    /// As the client gets it.
-    pub(super) fn response(&self, identity: &Identity) -> Response<Body> {
-        let mut response = Response::new(Either::Left(Full::new(Bytes::from(format!("{}: {}\n", self.status, self.details)))));
-        *response.status_mut() = self.status;
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-        let status = format!("{}; error={}; details=\"{}\"", identity.instance, self.error, quoted(&self.details));
-        if let Ok(value) = HeaderValue::from_str(&status) {
-            headers.insert(PROXY_STATUS, value);
-        }
-        if self.status == StatusCode::PROXY_AUTHENTICATION_REQUIRED {
-            headers.insert(PROXY_AUTHENTICATE, HeaderValue::from_static("Basic realm=\"egress\""));
+    /// As the client gets it. `to_head`: without the text, as an answer to HEAD is.
+    pub(super) fn bytes(&self, identity: &Identity, to_head: bool, date: &str) -> Bytes {
+        let text = format!("{}: {}\n", self.status, self.details);
+        let mut out = format!("HTTP/1.1 {}\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {}\r\n", self.status, text.len());
+        let _ = write!(
+            out,
+            "Date: {date}\r\nProxy-Status: {}; error={}; details=\"{}\"\r\n",
+            identity.instance,
+            self.error,
+            quoted(&self.details)
+        );
+        match self.status {
+            StatusCode::PROXY_AUTHENTICATION_REQUIRED => out.push_str("Proxy-Authenticate: Basic realm=\"egress\"\r\n"),
+            StatusCode::SERVICE_UNAVAILABLE => out.push_str("Retry-After: 1\r\n"),
+            _ => {}
         }
         if self.close {
-            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+            out.push_str("Connection: close\r\n");
         }
-        response
+        out.push_str("\r\n");
+        if !to_head {
+            out.push_str(&text);
+        }
+        Bytes::from(out)
     }
 }
 

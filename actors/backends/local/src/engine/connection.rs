@@ -1,27 +1,22 @@
-//! One client's connection: requests by hyper until it ends or becomes a tunnel.
+//! One client's connection: requests until it ends or becomes a tunnel.
 
 use std::net::SocketAddr;
-use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use hyper::Request;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper::upgrade::OnUpgrade;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use bytes::{Bytes, BytesMut};
+use egress_net::closing;
 use rand::Rng;
 use tokio::net::TcpStream;
-use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::activity::{Activity, Watched};
+use super::activity::Activity;
+use super::answer::Refusal;
 use super::dial::Target;
+use super::exchange::Wire;
+use super::head::{self, NoHead};
 use super::{Settings, forward, relay};
 use crate::config::Limits;
-
-/// Room that hyper gets beyond `maxHeaderBytes`, so that a head a little over the limit is answered by us, with its reason.
-const HEADER_SLACK: usize = 16 * 1024;
 
 /// What the requests of one connection share.
 pub(super) struct Client {
@@ -32,15 +27,31 @@ pub(super) struct Client {
     pub activity: Activity,
     /// The fault knob decided to reset this connection.
     pub reset: bool,
-    /// Set by an accepted CONNECT.
-    pub tunnel: Mutex<Option<Tunnel>>,
-    /// Upstream connections of absolute-form requests; they end with the client's.
-    pub upstreams: Mutex<JoinSet<()>>,
+    /// The instance stops: this request is the last one.
+    pub closing: CancellationToken,
+}
+
+impl Client {
+    /// Now, as `Date` has it.
+    pub(super) fn date(&self) -> String {
+        self.settings.date()
+    }
+}
+
+/// What follows on a request.
+pub(super) enum Next {
+    Request,
+    /// We end the connection, so that the last answer arrives.
+    Close,
+    /// The answer broke off: the client is to know.
+    Reset,
+    /// The client has gone, or is not worth a word.
+    Drop,
+    Tunnel(Tunnel),
 }
 
 /// A tunnel about to begin.
 pub(super) struct Tunnel {
-    pub upgrade: OnUpgrade,
     pub upstream: TcpStream,
     pub target: Target,
     pub started: Instant,
@@ -56,10 +67,11 @@ pub(super) async fn serve(stream: TcpStream, peer: SocketAddr, settings: Arc<Set
     if reset {
         let _ = stream.set_zero_linger();
     }
+    let client = Client { settings: Arc::clone(&settings), limits, peer, activity: Activity::new(), reset, closing };
     // Boxed, so that a tunnel does not carry the room of the HTTP phase with it.
-    let tunnel = Box::pin(requests(stream, peer, Arc::clone(&settings), limits, closing, reset)).await;
+    let tunnel = Box::pin(requests(client, stream)).await;
     if let Some((tunnel, client, early)) = tunnel {
-        let Tunnel { upstream, target, started, .. } = tunnel;
+        let Tunnel { upstream, target, started } = tunnel;
         let ended = relay::relay(client, early, upstream, limits.idle_timeout).await;
         tracing::debug!(
             provider = %settings.identity.provider, instance = %settings.identity.instance, proxy = %settings.identity.proxy,
@@ -75,53 +87,60 @@ pub(super) fn happens(ratio: f64) -> bool {
 }
 
 /// The HTTP phase. What comes back is a tunnel: its client's connection and the bytes already read from it.
-async fn requests(
-    stream: TcpStream,
-    peer: SocketAddr,
-    settings: Arc<Settings>,
-    limits: Limits,
-    closing: CancellationToken,
-    reset: bool,
-) -> Option<(Tunnel, TcpStream, bytes::Bytes)> {
-    let activity = Activity::new();
-    let client = Arc::new(Client {
-        settings,
-        limits,
-        peer,
-        activity: activity.clone(),
-        reset,
-        tunnel: Mutex::new(None),
-        upstreams: Mutex::new(JoinSet::new()),
-    });
-    let service = service_fn(|request: Request<hyper::body::Incoming>| forward::answer(Arc::clone(&client), request));
-    let serving = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(limits.idle_timeout)
-        .max_header_size(limits.max_header_bytes + HEADER_SLACK)
-        .max_buf_size((limits.max_header_bytes + HEADER_SLACK).max(32 * 1024))
-        .serve_connection(TokioIo::new(Watched::new(stream, activity.clone())), service)
-        .with_upgrades();
-    let mut serving = pin!(serving);
-    let mut told = false;
+async fn requests(client: Client, mut stream: TcpStream) -> Option<(Tunnel, TcpStream, Bytes)> {
+    let mut buffer = BytesMut::new();
+    let next = tokio::select! {
+        biased;
+        next = one_by_one(&client, &mut stream, &mut buffer) => next,
+        () = client.activity.idle(client.limits.idle_timeout) => Next::Drop,
+    };
+    match next {
+        Next::Tunnel(tunnel) => return Some((tunnel, stream, buffer.freeze())),
+        Next::Close => {
+            drop(buffer);
+            tokio::select! {
+                _ = closing::close(&mut stream, closing::LINGER) => {}
+                () = client.closing.cancelled() => {}
+            }
+        }
+        Next::Reset => {
+            let _ = stream.set_zero_linger();
+        }
+        Next::Request | Next::Drop => {}
+    }
+    None
+}
+
+async fn one_by_one(client: &Client, stream: &mut TcpStream, buffer: &mut BytesMut) -> Next {
+    let (read, mut write) = stream.split();
+    let limit = client.limits.max_header_bytes;
     loop {
-        tokio::select! {
+        if buffer.is_empty() {
+            *buffer = BytesMut::new();
+        }
+        let head = tokio::select! {
             biased;
-            () = closing.cancelled(), if !told => {
-                told = true;
-                serving.as_mut().graceful_shutdown();
+            head = timeout(client.limits.idle_timeout, head::read(&read, buffer, limit, &client.activity)) => head,
+            () = client.closing.cancelled() => return Next::Drop,
+        };
+        let head = match head {
+            Ok(Ok(head)) => Ok(head),
+            Ok(Err(NoHead::TooLarge)) => {
+                let details = format!("the request's head is larger than {limit} bytes");
+                Err(Refusal::new(http::StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "http_request_error", details).closing())
             }
-            ended = serving.as_mut() => {
-                if let Err(error) = ended {
-                    tracing::debug!(provider = %client.settings.identity.provider, instance = %client.settings.identity.instance, client = %peer, %error, "proxy connection failed");
-                }
-                break;
-            }
-            () = activity.idle(limits.idle_timeout) => return None,
+            Ok(Err(NoHead::Closed | NoHead::Incomplete)) | Err(_) => return Next::Drop,
+        };
+        if client.reset {
+            return Next::Drop;
+        }
+        let wire = Wire { read: &read, write: &mut write, buffer };
+        let next = match head {
+            Ok(head) => forward::answer(client, wire, head).await,
+            Err(refusal) => forward::refuse_unread(client, wire, &refusal).await,
+        };
+        if !matches!(next, Next::Request) {
+            return next;
         }
     }
-    let mut tunnel = client.tunnel.lock().unwrap_or_else(PoisonError::into_inner).take()?;
-    // The connection has ended, so this is decided: no wait worth a limit.
-    let upgraded = (&mut tunnel.upgrade).await.ok()?;
-    let parts = upgraded.downcast::<TokioIo<Watched>>().ok()?;
-    Some((tunnel, parts.io.into_inner().into_inner(), parts.read_buf))
 }

@@ -155,6 +155,9 @@ async fn race(addresses: Vec<SocketAddr>, source: Option<IpAddr>, deadline: Inst
 
 async fn attempt(address: SocketAddr, source: Option<IpAddr>) -> Result<TcpStream, Refusal> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }.map_err(|error| failed(&error))?;
+    if descriptors::are_short(&socket) {
+        return Err(Refusal::limit("the process is out of descriptors"));
+    }
     if let Some(source) = source {
         // The port is chosen at connect, so that one source address serves more than 28,000 connections.
         let _ = setsockopt(&socket.as_fd(), sockopt::IpBindAddressNoPort, &true);

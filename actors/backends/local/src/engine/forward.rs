@@ -1,70 +1,123 @@
 //! One request: refused, tunnelled or forwarded.
 
-use std::fmt;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 
-use egress_protocol::hop;
-use http::header::{CONTENT_LENGTH, HOST, HeaderValue, TRANSFER_ENCODING};
-use http::uri::{PathAndQuery, Scheme};
-use http::{Method, Request, Response, StatusCode, Uri, Version};
-use http_body_util::{Either, Full};
-use hyper::body::{Bytes, Incoming};
-use hyper_util::rt::TokioIo;
-use tokio::time::{Instant, sleep, timeout};
+use bytes::Bytes;
+use http::uri::Authority;
+use http::{Method, StatusCode};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, sleep};
 
-use super::activity::Watched;
-use super::answer::{Body, Refusal};
-use super::connection::{Client, Tunnel, happens};
+use super::answer::Refusal;
+use super::connection::{Client, Next, Tunnel, happens};
 use super::dial::{self, Target};
-use super::headers;
+use super::exchange::{Asker, Exchanged, Wire, exchange};
+use super::framing::Framing;
+use super::head::RequestHead;
+use super::outgoing::{self, Asked, Outgoing, connection_says};
 
-/// The connection is to be cut without an answer.
-#[derive(Debug)]
-pub(super) struct Cut;
-
-impl fmt::Display for Cut {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("reset by a fault knob")
-    }
+/// What is to be done with a request that was let through.
+enum Plan {
+    Tunnel(TcpStream, Target),
+    Forward(TcpStream, Outgoing),
+    Ourselves(Bytes),
 }
 
-impl std::error::Error for Cut {}
-
-/// Answers one request.
-pub(super) async fn answer(client: Arc<Client>, request: Request<Incoming>) -> Result<Response<Body>, Cut> {
-    if client.reset {
-        return Err(Cut);
-    }
+/// Answers one request, whose head came as `head`.
+pub(super) async fn answer(client: &Client, mut wire: Wire<'_, '_>, head: Bytes) -> Next {
     let started = Instant::now();
-    let method = request.method().clone();
-    // Host and port only: a path may hold what is nobody's business.
-    let asked = request.uri().authority().map(|authority| authority.as_str().rsplit('@').next().unwrap_or_default().to_owned());
-    let result = match check(&client, &request).await {
-        Ok(()) if method == Method::CONNECT => tunnel(&client, request).await,
-        Ok(()) => forward(&client, request).await,
+    let request = match RequestHead::parse(&head) {
+        Ok(request) => request,
+        Err(why) => return refuse(client, &mut wire, &Refusal::malformed(why).closing(), "", Method::GET, started).await,
+    };
+    drop(head);
+    let method = Method::from_bytes(&request.method).unwrap_or_default();
+    let asked = host_of(&request.target);
+    let asker = Asker { method: method.clone(), old: request.old, last: is_last(&request) };
+    let bodiless = outgoing::framing(&request).is_ok_and(|framing| matches!(framing, Framing::None | Framing::Length(0)));
+    let planned = match check(client).await {
+        Ok(()) => plan(client, &request, &method).await,
         Err(refusal) => Err(refusal),
     };
-    let identity = &client.settings.identity;
-    let (status, reason) = match &result {
-        Ok(response) => (response.status(), ""),
-        Err(refusal) => (refusal.status, refusal.details.as_str()),
+    drop(request);
+    let keep = |refusal: Refusal| if bodiless && !asker.last { refusal } else { refusal.closing() };
+    let (status, next) = match planned {
+        Err(refusal) => return refuse(client, &mut wire, &keep(refusal), &asked, method, started).await,
+        Ok(Plan::Tunnel(upstream, target)) => {
+            let accepted = wire.write.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n").await;
+            let next = accepted.map_or(Next::Drop, |()| Next::Tunnel(Tunnel { upstream, target, started: Instant::now() }));
+            (StatusCode::OK, next)
+        }
+        Ok(Plan::Ourselves(answer)) => {
+            let sent = wire.write.write_all(&answer).await;
+            (
+                StatusCode::OK,
+                if sent.is_err() {
+                    Next::Drop
+                } else if bodiless && !asker.last {
+                    Next::Request
+                } else {
+                    Next::Close
+                },
+            )
+        }
+        Ok(Plan::Forward(upstream, outgoing)) => {
+            let reborrowed = Wire { read: wire.read, write: &mut *wire.write, buffer: &mut *wire.buffer };
+            match exchange(client, reborrowed, &asker, outgoing, upstream).await {
+                Err(refusal) => return refuse(client, &mut wire, &refusal, &asked, method, started).await,
+                Ok(Exchanged::Whole(status)) => (status, Next::Request),
+                Ok(Exchanged::Last(status)) => (status, Next::Close),
+                Ok(Exchanged::Broken(status)) => (status, Next::Reset),
+                Ok(Exchanged::Gone) => (StatusCode::from_u16(499).unwrap_or_default(), Next::Drop),
+            }
+        }
     };
-    tracing::debug!(
-        provider = %identity.provider, instance = %identity.instance, proxy = %identity.proxy, client = %client.peer,
-        %method, target_host = asked.unwrap_or_default(), status = status.as_u16(), reason, duration = started.elapsed().as_secs_f64(),
-        "proxy request"
-    );
-    Ok(result.unwrap_or_else(|refusal| refusal.response(identity)))
+    log(client, &method, &asked, status, "", started);
+    next
 }
 
-/// What comes before any look at the target: the head's size and the fault knobs.
-async fn check(client: &Client, request: &Request<Incoming>) -> Result<(), Refusal> {
-    let limit = client.limits.max_header_bytes;
-    if headers::size(request) > limit {
-        let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
-        return Err(Refusal::new(status, "http_request_error", format!("the request's head is larger than {limit} bytes")).closing());
+/// Refuses a request whose head is not known.
+pub(super) async fn refuse_unread(client: &Client, mut wire: Wire<'_, '_>, refusal: &Refusal) -> Next {
+    refuse(client, &mut wire, refusal, "", Method::GET, Instant::now()).await
+}
+
+/// Host and port only: a path may hold what is nobody's business.
+fn host_of(target: &[u8]) -> String {
+    let text = String::from_utf8_lossy(target);
+    let authority = text.split_once("://").map_or(&*text, |(_, rest)| rest);
+    let authority = authority.split(['/', '?', '#']).next().unwrap_or_default();
+    authority.rsplit('@').next().unwrap_or_default().chars().take(256).collect()
+}
+
+/// Whether the client will send nothing more on this connection.
+fn is_last(request: &RequestHead) -> bool {
+    // Both lengths in one message: what follows may not be what its sender meant (RFC 9112 §6.1).
+    let both = ["content-length", "transfer-encoding"].iter().all(|name| request.fields.iter().any(|field| field.is(name)));
+    both || connection_says(&request.fields, "close") || request.old && !connection_says(&request.fields, "keep-alive")
+}
+
+async fn refuse(client: &Client, wire: &mut Wire<'_, '_>, refusal: &Refusal, asked: &str, method: Method, started: Instant) -> Next {
+    log(client, &method, asked, refusal.status, &refusal.details, started);
+    let answer = refusal.bytes(&client.settings.identity, method == Method::HEAD, &client.date());
+    match wire.write.write_all(&answer).await {
+        Err(_) => Next::Drop,
+        Ok(()) if refusal.close => Next::Close,
+        Ok(()) => Next::Request,
     }
+}
+
+fn log(client: &Client, method: &Method, asked: &str, status: StatusCode, reason: &str, started: Instant) {
+    let identity = &client.settings.identity;
+    tracing::debug!(
+        provider = %identity.provider, instance = %identity.instance, proxy = %identity.proxy, client = %client.peer,
+        %method, target_host = asked, status = status.as_u16(), reason, duration = started.elapsed().as_secs_f64(),
+        "proxy request"
+    );
+}
+
+/// What comes before any look at the target: the fault knobs.
+async fn check(client: &Client) -> Result<(), Refusal> {
     let rules = client.settings.rules.load_full();
     let seen = rules.requests.fetch_add(1, Ordering::Relaxed);
     let Some(faults) = &rules.faults else { return Ok(()) };
@@ -84,86 +137,21 @@ async fn check(client: &Client, request: &Request<Incoming>) -> Result<(), Refus
     Ok(())
 }
 
-async fn tunnel(client: &Client, mut request: Request<Incoming>) -> Result<Response<Body>, Refusal> {
-    let headers = request.headers();
-    let has_body = headers.contains_key(TRANSFER_ENCODING) || headers.get(CONTENT_LENGTH).is_some_and(|length| length.as_bytes() != b"0");
-    if has_body {
+async fn plan(client: &Client, request: &RequestHead, method: &Method) -> Result<Plan, Refusal> {
+    if *method != Method::CONNECT {
+        return match outgoing::asked(request)? {
+            Asked::Ourselves(answer) => Ok(Plan::Ourselves(answer)),
+            Asked::Forward(outgoing) => {
+                let upstream = client.activity.waiting(dial::connect(&client.settings, &outgoing.target)).await?;
+                Ok(Plan::Forward(upstream, outgoing))
+            }
+        };
+    }
+    if !matches!(outgoing::framing(request)?, Framing::None | Framing::Length(0)) {
         return Err(Refusal::malformed("CONNECT has no body").closing());
     }
-    let authority = match (request.uri().authority(), request.uri().scheme()) {
-        (Some(authority), None) => authority,
-        _ => return Err(Refusal::malformed("CONNECT takes HOST:PORT")),
-    };
-    let target = Target::read(authority, None)?;
+    let authority = Authority::try_from(&request.target[..]).map_err(|_| Refusal::malformed("CONNECT takes HOST:PORT"))?;
+    let target = Target::read(&authority, None)?;
     let upstream = client.activity.waiting(dial::connect(&client.settings, &target)).await?;
-    let upgrade = hyper::upgrade::on(&mut request);
-    *client.tunnel.lock().unwrap_or_else(PoisonError::into_inner) = Some(Tunnel { upgrade, upstream, target, started: Instant::now() });
-    Ok(Response::new(Either::Left(Full::new(Bytes::new()))))
-}
-
-async fn forward(client: &Client, request: Request<Incoming>) -> Result<Response<Body>, Refusal> {
-    let (target, request) = outgoing(request)?;
-    let stream = client.activity.waiting(dial::connect(&client.settings, &target)).await?;
-    let io = TokioIo::new(Watched::new(stream, client.activity.clone()));
-    let (mut sender, upstream) = hyper::client::conn::http1::Builder::new()
-        .handshake(io)
-        .await
-        .map_err(|error| Refusal::bad_gateway("connection_terminated", error.to_string()))?;
-    {
-        let mut upstreams = client.upstreams.lock().unwrap_or_else(PoisonError::into_inner);
-        while upstreams.try_join_next().is_some() {}
-        upstreams.spawn(async move {
-            let _ = upstream.await;
-        });
-    }
-    // While the request's body still moves, the limit is on idleness (the connection's), not on the whole.
-    let limit = client.limits.idle_timeout;
-    let sending = sender.send_request(request);
-    let sent = client.activity.waiting(async {
-        let mut sending = std::pin::pin!(sending);
-        loop {
-            match timeout(limit, sending.as_mut()).await {
-                Ok(sent) => return Some(sent),
-                Err(_) if client.activity.moved_within(limit) => {}
-                Err(_) => return None,
-            }
-        }
-    });
-    let mut response = match sent.await {
-        None => return Err(Refusal::timeout("http_response_timeout", "the target does not answer").closing()),
-        Some(Err(error)) if error.is_parse() || error.is_parse_too_large() => {
-            return Err(Refusal::bad_gateway("http_protocol_error", "the target's answer is not HTTP").closing());
-        }
-        Some(Err(error)) => {
-            return Err(Refusal::bad_gateway("http_response_incomplete", format!("the target ended the connection: {error}")).closing());
-        }
-        Some(Ok(response)) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
-            return Err(Refusal::bad_gateway("http_protocol_error", "the target switched protocols unasked").closing());
-        }
-        Some(Ok(response)) => response,
-    };
-    hop::strip(response.headers_mut());
-    *response.version_mut() = Version::HTTP_11;
-    Ok(response.map(Either::Right))
-}
-
-/// What the target gets: origin form, our own `Host` (RFC 9112 §3.2.2), nothing of this hop.
-fn outgoing(request: Request<Incoming>) -> Result<(Target, Request<Incoming>), Refusal> {
-    let (mut head, body) = request.into_parts();
-    let authority = match (head.uri.scheme(), head.uri.authority()) {
-        (Some(scheme), Some(authority)) if *scheme == Scheme::HTTP => authority,
-        (Some(scheme), Some(_)) if *scheme == Scheme::HTTPS => {
-            return Err(Refusal::malformed("https goes through CONNECT"));
-        }
-        (Some(_), _) => return Err(Refusal::malformed("only http is forwarded")),
-        (None, _) => return Err(Refusal::malformed("this is a forward proxy: it takes CONNECT or http:// in absolute form")),
-    };
-    let target = Target::read(authority, Some(80))?;
-    let host = HeaderValue::from_str(authority.as_str()).map_err(|_| Refusal::malformed("the target's host is no header value"))?;
-    hop::strip(&mut head.headers);
-    head.headers.insert(HOST, host);
-    let path = head.uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
-    head.uri = Uri::from(path);
-    head.version = Version::HTTP_11;
-    Ok((target, Request::from_parts(head, body)))
+    Ok(Plan::Tunnel(upstream, target))
 }

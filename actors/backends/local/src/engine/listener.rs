@@ -1,27 +1,24 @@
 //! An instance: its listener and all connections, in one owned task. Accepting goes on whatever a connection does and
 //! whatever `accept` answers.
 
-use std::convert::Infallible;
+use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV4};
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use egress_net::{closing, descriptors};
+use egress_protocol::metrics::Refused;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::answer::Refusal;
 use super::{Rules, Settings, connection};
 
-/// Clients that are told why they are not served, at a time; beyond them a connection is closed without a word.
-const MAX_REFUSALS: usize = 32;
-/// How long telling them may take.
-const REFUSAL_TIME: Duration = Duration::from_secs(5);
+/// Refused clients that are given time to hear the answer. One more, and the first of them has had its time.
+const MAX_REFUSALS: usize = 256;
 /// After a failed accept (descriptors are short) the listener waits this long.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Failed accepts are logged at most this often.
@@ -76,7 +73,7 @@ impl Instance {
 
 async fn serve(listener: TcpListener, settings: Arc<Settings>, closing: CancellationToken) {
     let mut connections = JoinSet::new();
-    let mut refusals = JoinSet::new();
+    let mut refusals = Refusals::default();
     let mut logged: Option<Instant> = None;
     loop {
         let accepted = tokio::select! {
@@ -86,7 +83,7 @@ async fn serve(listener: TcpListener, settings: Arc<Settings>, closing: Cancella
                 report_panic(&settings, ended);
                 continue;
             }
-            Some(_) = refusals.join_next() => continue,
+            () = refusals.one_ended() => continue,
             accepted = listener.accept() => accepted,
         };
         let (stream, peer) = match accepted {
@@ -104,26 +101,28 @@ async fn serve(listener: TcpListener, settings: Arc<Settings>, closing: Cancella
             }
         };
         let rules = settings.rules.load_full();
-        let refusal = if !client_allowed(&rules, peer.ip()) {
-            Some(Refusal::client("this client's network is not among allowedClients").closing())
+        let short = descriptors::are_short(&stream);
+        let (refusal, reason) = if !client_allowed(&rules, peer.ip()) {
+            (Refusal::client("this client's network is not among allowedClients"), None)
+        } else if short {
+            (Refusal::limit("the process is out of descriptors"), Some("descriptors"))
         } else if connections.len() >= rules.limits.max_connections {
-            Some(Refusal::limit(format!("{} connections are all this proxy serves at a time", rules.limits.max_connections)).closing())
+            let details = format!("{} connections are all this proxy serves at a time", rules.limits.max_connections);
+            (Refusal::limit(details), Some("connections"))
         } else {
-            None
+            connections.spawn(connection::serve(stream, peer, Arc::clone(&settings), closing.clone()));
+            continue;
         };
-        match refusal {
-            None => {
-                connections.spawn(connection::serve(stream, peer, Arc::clone(&settings), closing.clone()));
-            }
-            Some(refusal) if refusals.len() < MAX_REFUSALS => {
-                tracing::debug!(
-                    provider = %settings.identity.provider, instance = %settings.identity.instance, client = %peer,
-                    status = refusal.status.as_u16(), reason = %refusal.details, "proxy client refused"
-                );
-                refusals.spawn(refuse(stream, refusal, Arc::clone(&settings)));
-            }
-            Some(_) => {}
+        tracing::debug!(
+            provider = %settings.identity.provider, instance = %settings.identity.instance, client = %peer,
+            status = refusal.status.as_u16(), reason = %refusal.details, "proxy client refused"
+        );
+        if let Some(reason) = reason {
+            settings.metrics.connections_refused.get_or_create(&Refused { listener: "local", reason }).inc();
         }
+        // A new connection has room for so short an answer.
+        let _ = stream.try_write(&refusal.closing().bytes(&settings.identity, false, &settings.date()));
+        refusals.take(stream, short);
     }
     drop(listener);
     while let Some(ended) = connections.join_next().await {
@@ -143,13 +142,37 @@ fn report_panic(settings: &Settings, ended: Result<(), tokio::task::JoinError>) 
     }
 }
 
-/// Reads one request and answers it with the refusal.
-async fn refuse(stream: TcpStream, refusal: Refusal, settings: Arc<Settings>) {
-    let answer = service_fn(|_| std::future::ready(Ok::<_, Infallible>(refusal.response(&settings.identity))));
-    let serving = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .keep_alive(false)
-        .max_header_size(settings.rules.load().limits.max_header_bytes)
-        .serve_connection(TokioIo::new(stream), answer);
-    let _ = timeout(REFUSAL_TIME, serving).await;
+/// Refused clients on their way out.
+#[derive(Default)]
+struct Refusals {
+    tasks: JoinSet<()>,
+    /// In the order in which they came; some may have ended.
+    order: VecDeque<AbortHandle>,
+}
+
+impl Refusals {
+    /// Lets an answered client hear the answer. `short`: for no longer than it takes to say goodbye.
+    fn take(&mut self, mut stream: TcpStream, short: bool) {
+        if self.tasks.len() >= MAX_REFUSALS {
+            while self.order.pop_front().is_some_and(|first| {
+                let ended = first.is_finished();
+                first.abort();
+                ended
+            }) {}
+        }
+        let within = if short { Duration::from_millis(50) } else { closing::LINGER };
+        self.order.push_back(self.tasks.spawn(async move {
+            let _ = closing::close(&mut stream, within).await;
+        }));
+    }
+
+    /// Resolves when one has ended; never when there is none.
+    async fn one_ended(&mut self) {
+        if self.tasks.join_next().await.is_none() {
+            std::future::pending::<()>().await;
+        }
+        if self.tasks.is_empty() {
+            self.order.clear();
+        }
+    }
 }

@@ -4,4 +4,5 @@ mod answers;
 mod forwarding;
 mod limits;
 mod support;
+mod traffic;
 mod tunnels;

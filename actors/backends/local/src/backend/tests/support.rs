@@ -151,6 +151,8 @@ pub(super) fn engine_settings() -> Arc<crate::engine::Settings> {
         identity: Identity { provider: "lab".into(), instance: "proxy-aaaaaaaaaaaaaaaa".into(), proxy: "default/px".into() },
         resolver: Arc::new(SystemResolver::default()),
         source: None,
+        clock: Clock::starting_at(Timestamp::from_millis(0)),
+        metrics: egress_protocol::metrics::Metrics::default(),
         rules: arc_swap::ArcSwap::from_pointee(rules),
     })
 }

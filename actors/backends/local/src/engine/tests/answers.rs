@@ -113,26 +113,25 @@ async fn a_target_without_an_address_of_the_sources_family_is_502() {
 #[tokio::test]
 async fn what_is_no_proxy_request_is_400() {
     let proxy = Setup::default().start();
-    for (request, with_reason) in [
-        ("GET / HTTP/1.1\r\nHost: x\r\n\r\n", true),
-        ("GET https://shop.example/ HTTP/1.1\r\nHost: x\r\n\r\n", true),
-        ("GET ftp://shop.example/ HTTP/1.1\r\nHost: x\r\n\r\n", true),
-        ("GET http://u:p@shop.example/ HTTP/1.1\r\nHost: x\r\n\r\n", true),
-        ("GET http://shop.example:0/ HTTP/1.1\r\nHost: x\r\n\r\n", true),
-        ("OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n", true),
-        ("CONNECT shop.example HTTP/1.1\r\nHost: x\r\n\r\n", true),
-        ("CONNECT shop.example:0 HTTP/1.1\r\nHost: x\r\n\r\n", true),
-        ("CONNECT shop.example:443 HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc", true),
-        // What is no HTTP at all is answered by the parser, without a reason.
-        ("GET http://shop.example/ HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd", false),
-        ("GET http://shop.example/ HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\nabcd", false),
-        ("GET http://shop.example/ HTTP/1.1\r\nbad\x01name: x\r\n\r\n", false),
-        ("GET http://shop.example/ HTTP/3.7\r\nHost: x\r\n\r\n", false),
-        ("\x00\u{80}\r\n\r\n", false),
+    for request in [
+        "GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+        "GET https://shop.example/ HTTP/1.1\r\nHost: x\r\n\r\n",
+        "GET ftp://shop.example/ HTTP/1.1\r\nHost: x\r\n\r\n",
+        "GET http://u:p@shop.example/ HTTP/1.1\r\nHost: x\r\n\r\n",
+        "GET http://shop.example:0/ HTTP/1.1\r\nHost: x\r\n\r\n",
+        "OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n",
+        "CONNECT shop.example HTTP/1.1\r\nHost: x\r\n\r\n",
+        "CONNECT shop.example:0 HTTP/1.1\r\nHost: x\r\n\r\n",
+        "CONNECT shop.example:443 HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc",
+        "GET http://shop.example/ HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd",
+        "GET http://shop.example/ HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\nabcd",
+        "GET http://shop.example/ HTTP/1.1\r\nbad\x01name: x\r\n\r\n",
+        "GET http://shop.example/ HTTP/3.7\r\nHost: x\r\n\r\n",
+        "\x00\u{80}\r\n\r\n",
     ] {
         let answer = proxy.ask(request).await;
         assert_eq!(answer.status, 400, "{request:?}: {answer:?}");
-        assert_eq!(answer.error(), with_reason.then_some("http_request_error"), "{request:?}");
+        assert_eq!(answer.error(), Some("http_request_error"), "{request:?}");
     }
 }
 
@@ -144,7 +143,7 @@ async fn a_large_head_is_431() {
     assert_eq!(proxy.ask(&request(800)).await.status, 502, "within the limit");
     let answer = proxy.ask(&request(1100)).await;
     assert_eq!((answer.status, answer.error()), (431, Some("http_request_error")));
-    assert_eq!(proxy.ask(&request(200_000)).await.status, 431, "cut off by the parser");
+    assert_eq!(proxy.ask(&request(200_000)).await.status, 431, "far beyond");
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use egress_protocol::metrics::Metrics;
 use egress_protocol::net::AllowList;
 use futures::future::BoxFuture;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -62,6 +63,7 @@ pub(super) struct Setup {
     pub(super) source: Option<IpAddr>,
     pub(super) faults: Option<Faults>,
     pub(super) own: Vec<IpAddr>,
+    pub(super) metrics: Metrics,
 }
 
 impl Default for Setup {
@@ -73,6 +75,7 @@ impl Default for Setup {
             source: None,
             faults: None,
             own: Vec::new(),
+            metrics: Metrics::default(),
         }
     }
 }
@@ -91,6 +94,8 @@ impl Setup {
             identity: Identity { provider: "lab".into(), instance: "proxy-aaaaaaaaaaaaaaaa".into(), proxy: "default/px-1".into() },
             resolver: self.names,
             source: self.source,
+            clock: egress_protocol::Clock::starting_at(egress_protocol::time::Timestamp::from_millis(0)),
+            metrics: self.metrics,
             rules: ArcSwap::from_pointee(Rules {
                 limits: self.limits,
                 allowed_clients: vec!["127.0.0.1/32".parse().unwrap()],
