@@ -18,7 +18,7 @@ use data_encoding::BASE64;
 use egress_protocol::object::Credentials;
 use egress_protocol::prober::{ProbeFailure, ProbeOutcome, ProbeTarget};
 use http::header::{ACCEPT, CACHE_CONTROL, CONNECTION, HOST, PRAGMA, PROXY_AUTHORIZATION, USER_AGENT};
-use http::{HeaderValue, Method, Request, StatusCode, Uri};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
 use http_body_util::Empty;
 use rustls_pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -102,6 +102,11 @@ async fn fetch(target: &ProbeTarget, url: &CheckUrl, settings: &ProbeSettings, s
         let answer = ask(stream, get(url.uri.clone(), url, credentials)).await.map_err(|none| no_proxy(&none))?;
         if answer.head.status() == StatusCode::PROXY_AUTHENTICATION_REQUIRED {
             return Err(auth_required(answer.head.status(), credentials).into());
+        }
+        let status = answer.head.status();
+        if status.as_u16() != target.health_check.expected_status && is_the_proxys_own(answer.head.headers()) {
+            let message = format!("the proxy itself answered with {}, instead of fetching from {}", status.as_u16(), url.host);
+            return Err(Fault { target_side: status.is_server_error(), ..Fault::of_proxy(ProbeFailure::ProxyRefused, message) }.into());
         }
         judge(target, start, answer).await
     }
@@ -228,6 +233,16 @@ fn authorize(request: &mut Request<Empty<Bytes>>, credentials: Option<&Credentia
 fn auth_required(status: StatusCode, credentials: Option<&Credentials>) -> Fault {
     let which = if credentials.is_some() { "refuses the credentials" } else { "asks for credentials" };
     Fault::of_proxy(ProbeFailure::ProxyAuthRequired, format!("the proxy {which} (status {})", status.as_u16()))
+}
+
+/// Whether an answer in absolute form says that the proxy made it: by an error in `Proxy-Status` (RFC 9209), as squid
+/// does, or by the proxy's name as tinyproxy's. A target can say so too, and only makes its own check fail in other words.
+fn is_the_proxys_own(headers: &HeaderMap) -> bool {
+    let starts = |name: &str, start: &[u8]| {
+        headers.get(name).is_some_and(|value| value.as_bytes().get(..start.len()).is_some_and(|head| head.eq_ignore_ascii_case(start)))
+    };
+    let error = headers.get_all("proxy-status").iter().any(|value| String::from_utf8_lossy(value.as_bytes()).contains("error="));
+    error || headers.contains_key("x-squid-error") || starts("server", b"tinyproxy/") || starts("server", b"squid/")
 }
 
 /// No answer of the proxy itself.

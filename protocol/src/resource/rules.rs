@@ -144,7 +144,7 @@ pub static RULES: [Rule; 17] = [
     Rule {
         field: ".endpoint.host",
         cel: || format!("!has(self.endpoint) || self.endpoint.host.matches(r\"{}\")", grammar::HOST),
-        message: "must be a DNS name, an IPv4 address or an IPv6 address without brackets: no scheme, port or path",
+        message: "must be a DNS name, an IPv4 address or an IPv6 address without brackets: no scheme, port or path, no underscore, no dot at the end",
         detail: None,
         check: Check::State(|spec| text(spec, "/endpoint/host").is_none_or(|host| host.is_empty() || grammar::HOST_GRAMMAR.matches(host))),
     },

@@ -7,6 +7,8 @@
 use std::future::poll_fn;
 use std::io;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker, ready};
 
 use bytes::{Bytes, BytesMut};
@@ -20,7 +22,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// The most that an answer's head may take.
 const MOST_HEAD: usize = 32 * 1024;
 /// The most header lines.
-const MOST_HEADERS: usize = 256;
+const MOST_HEADERS: usize = 1024;
+/// The most that is read before there is an answer, interim ones included: a peer must not keep us reading them.
+const MOST_BEFORE_ANSWER: usize = 64 * 1024;
 
 /// An answer whose body was not read yet.
 pub(super) struct Answer<T: AsyncRead + AsyncWrite + Unpin> {
@@ -55,7 +59,16 @@ pub(super) async fn ask<T>(io: T, request: Request<Empty<Bytes>>) -> Result<Answ
 where
     T: AsyncRead + AsyncWrite + Unpin,
 {
-    let handshake = Builder::new().max_headers(MOST_HEADERS).max_buf_size(MOST_HEAD).handshake(TokioIo::new(SpeakFirst::new(io))).await;
+    let answered = Arc::new(AtomicBool::new(false));
+    let io = TokioIo::new(SpeakFirst::new(io, Arc::clone(&answered)));
+    // What proxies in use write, though they should not: a blank before the colon, folded lines.
+    let handshake = Builder::new()
+        .allow_spaces_after_header_name_in_responses(true)
+        .allow_obsolete_multiline_headers_in_responses(true)
+        .max_headers(MOST_HEADERS)
+        .max_buf_size(MOST_HEAD)
+        .handshake(io)
+        .await;
     let Ok((mut sender, mut connection)) = handshake else { return Err(NoAnswer::Closed) };
     let mut ended = false;
     let answer = {
@@ -75,12 +88,16 @@ where
     };
     match answer {
         Ok(response) => {
+            answered.store(true, Ordering::Relaxed);
             let (head, body) = response.into_parts();
             Ok(Answer { head: Response::from_parts(head, ()), body, connection, ended })
         }
         Err(true) => Err(NoAnswer::Garbled),
-        Err(false) if connection.into_parts().read_buf.is_empty() => Err(NoAnswer::Closed),
-        Err(false) => Err(NoAnswer::Garbled),
+        Err(false) => {
+            let parts = connection.into_parts();
+            let nothing = parts.read_buf.is_empty() && !parts.io.inner().is_flooded();
+            Err(if nothing { NoAnswer::Closed } else { NoAnswer::Garbled })
+        }
     }
 }
 
@@ -125,15 +142,23 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Answer<T> {
 
 /// Lets nothing be read before something was written. A peer may answer the moment it accepts (a proxy at its limit
 /// does), and hyper takes an answer that is there before its request for a protocol error.
+///
+/// Until there is an answer no more than [`MOST_BEFORE_ANSWER`] is read.
 struct SpeakFirst<T> {
     io: T,
     spoken: bool,
     reader: Option<Waker>,
+    answered: Arc<AtomicBool>,
+    read: usize,
 }
 
 impl<T> SpeakFirst<T> {
-    fn new(io: T) -> Self {
-        Self { io, spoken: false, reader: None }
+    fn new(io: T, answered: Arc<AtomicBool>) -> Self {
+        Self { io, spoken: false, reader: None, answered, read: 0 }
+    }
+
+    fn is_flooded(&self) -> bool {
+        self.read > MOST_BEFORE_ANSWER
     }
 
     fn note<R>(&mut self, written: Poll<R>) -> Poll<R> {
@@ -151,7 +176,16 @@ impl<T> SpeakFirst<T> {
 impl<T: AsyncRead + Unpin> AsyncRead for SpeakFirst<T> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if self.spoken {
-            return Pin::new(&mut self.io).poll_read(cx, buf);
+            if self.answered.load(Ordering::Relaxed) {
+                return Pin::new(&mut self.io).poll_read(cx, buf);
+            }
+            if self.is_flooded() {
+                return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
+            }
+            let before = buf.filled().len();
+            let read = Pin::new(&mut self.io).poll_read(cx, buf);
+            self.read += buf.filled().len() - before;
+            return read;
         }
         self.reader = Some(cx.waker().clone());
         Poll::Pending

@@ -21,6 +21,11 @@ fn answer(status: &str) -> String {
     format!("HTTP/1.1 {status} {SENTINEL}\r\nX-Said: {SENTINEL}\r\nContent-Length: 8\r\n\r\n{SENTINEL}")
 }
 
+/// An answer that says who made it.
+fn own(status: &str, field: &str) -> String {
+    format!("HTTP/1.1 {status} {SENTINEL}\r\n{field}\r\nContent-Length: 8\r\n\r\n{SENTINEL}")
+}
+
 fn flood() -> String {
     format!("HTTP/1.1 200 OK\r\n{}\r\n", format!("X-Flood: {SENTINEL}\r\n").repeat(20_000))
 }
@@ -70,6 +75,12 @@ async fn each_answer_in_absolute_form_has_its_reason() {
         (answer("302"), UnexpectedStatus, "302", true),
         (answer("502"), UnexpectedStatus, "502", true),
         (answer("503"), UnexpectedStatus, "503", true),
+        // Issue 10 item 28: answers that say they are the proxy's.
+        (own("403", "Proxy-Status: px; error=destination_ip_prohibited"), ProxyRefused, "the proxy itself answered with 403", false),
+        (own("403", "X-Squid-Error: ERR_ACCESS_DENIED 0"), ProxyRefused, "the proxy itself answered with 403", false),
+        (own("403", "Server: tinyproxy/1.11.1"), ProxyRefused, "the proxy itself answered with 403", false),
+        (own("502", "Proxy-Status: px; error=dns_error"), ProxyRefused, "the proxy itself answered with 502", true),
+        (own("403", "Proxy-Status: px; received-status=403"), UnexpectedStatus, "status 403", true),
         (format!("SSH-2.0-{SENTINEL}\r\n"), ProxyRefused, "not HTTP", false),
         (flood(), ProxyRefused, "not HTTP", false),
         (String::new(), ConnectFailed, "before it answered", false),
@@ -296,4 +307,36 @@ async fn a_check_url_on_metadata_is_refused_before_anything_is_sent() {
     let resolves = settings().with_resolver(Resolver::new(|_, _| Box::pin(async { Ok(vec!["169.254.169.254:80".parse().unwrap()]) })));
     assert_eq!(failure(&target(proxy.port, HTTP), &resolves).await.0, NotAllowed);
     assert_eq!(proxy.heads().len(), 0);
+}
+
+/// Issue 10 item 12: interim answers without end are read to a bound, not until the timeout.
+#[tokio::test]
+async fn interim_answers_without_end_are_no_answer() {
+    static WRITTEN: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+    let endless = serve(|mut stream, seen| async move {
+        head(&mut stream, &seen).await;
+        let piece = "HTTP/1.1 100 Continue\r\n\r\n".repeat(100);
+        while stream.write_all(piece.as_bytes()).await.is_ok() {
+            WRITTEN.fetch_add(piece.len(), std::sync::atomic::Ordering::Relaxed);
+        }
+    })
+    .await;
+    for url in [HTTP, HTTPS] {
+        let before = Instant::now();
+        let (reason, message, side) = failure(&target(endless.port, url), &settings()).await;
+        assert_eq!((reason, side), (ProxyRefused, false), "{message}");
+        assert!(before.elapsed() < Duration::from_secs(4), "{:?}", before.elapsed());
+    }
+    // What fits the system's buffers was written too.
+    assert!(WRITTEN.load(std::sync::atomic::Ordering::Relaxed) < 32 << 20);
+}
+
+/// Issue 10 item 7: waiting for a place among look-ups is no fault of the proxy.
+#[tokio::test]
+async fn a_look_up_without_a_place_says_nothing_about_the_proxy() {
+    let busy = || Err(std::io::Error::new(std::io::ErrorKind::ResourceBusy, "busy"));
+    let settings = settings().with_resolver(Resolver::new(move |_, _| Box::pin(async move { busy() })));
+    let mut named = target(1, HTTPS);
+    named.host = "px.example".into();
+    assert!(egress_prober::probe::probe(&named, &settings).await.is_err());
 }

@@ -27,6 +27,9 @@ async fn every_way_to_open_a_tunnel_works() {
         b"HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
         b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n\r\n",
         b"\r\nHTTP/1.1 200\r\n\r\n",
+        // Issue 10 item 16.
+        b"HTTP/1.1 200 OK\r\nX-XSS-Protection : 1\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nX-Folded: a\r\n  b\r\n\tc\r\n\r\n",
     ] {
         let proxy = tunnel(answer, site.port).await;
         let result = outcome(&target(proxy.port, URL), &settings).await;

@@ -339,7 +339,7 @@ impl Instances {
         let mut running = lock(&self.running);
         let settings = Arc::new(Settings {
             identity: Identity { provider: Arc::clone(&self.entry), instance: mark.name.as_str().into(), proxy: proxy.as_str().into() },
-            resolver: Arc::clone(&self.outside.resolver),
+            resolver: self.outside.resolver.of_an_instance().unwrap_or_else(|| Arc::clone(&self.outside.resolver)),
             source: mark.source_address,
             clock: self.outside.clock,
             metrics: self.outside.metrics.clone(),

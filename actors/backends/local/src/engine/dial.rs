@@ -109,6 +109,9 @@ pub(super) async fn connect(settings: &Settings, target: &Target) -> Result<TcpS
 async fn look_up(settings: &Settings, name: &str, deadline: Instant) -> Result<Vec<IpAddr>, Refusal> {
     match timeout_at(deadline, settings.resolver.resolve(name)).await {
         Err(_) => Err(Refusal::timeout("dns_timeout", "looking the name up took too long")),
+        Ok(Err(error)) if error.kind() == io::ErrorKind::ResourceBusy => {
+            Err(Refusal::limit("all look-ups that this proxy may have at a time are busy with other names"))
+        }
         Ok(Err(error)) => Err(Refusal::bad_gateway("dns_error", format!("the name is unknown: {error}"))),
         Ok(Ok(found)) if found.is_empty() => Err(Refusal::bad_gateway("dns_error", "the name has no address")),
         Ok(Ok(found)) => Ok(found),

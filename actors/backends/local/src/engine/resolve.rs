@@ -1,49 +1,45 @@
 //! Looking names up.
 
-use std::fmt;
 use std::io;
-use std::net::{IpAddr, ToSocketAddrs};
+use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
+use egress_net::resolve::{Lookups, Share};
 use futures::future::BoxFuture;
-use tokio::sync::Semaphore;
+
+/// Look-ups at a time of one instance, of names that resolved lately and of others.
+const OF_AN_INSTANCE: usize = 8;
+/// How long a request waits for a place among them.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Looks a name up, once per connection.
 pub trait Resolve: Send + Sync {
-    /// The addresses in order of preference.
+    /// The addresses in order of preference. [`io::ErrorKind::ResourceBusy`]: nobody could look.
     fn resolve<'a>(&'a self, host: &'a str) -> BoxFuture<'a, io::Result<Vec<IpAddr>>>;
-}
 
-/// The system's resolver. At most 64 look-ups of one backend hold a thread at a time: a look-up whose client has gone runs
-/// on until the system gives it up, and must not take the threads of others.
-#[derive(Clone)]
-pub struct SystemResolver {
-    threads: Arc<Semaphore>,
-}
-
-impl Default for SystemResolver {
-    fn default() -> Self {
-        Self { threads: Arc::new(Semaphore::new(64)) }
+    /// The same for one instance, with a share of its own where there are shares.
+    fn of_an_instance(&self) -> Option<Arc<dyn Resolve>> {
+        None
     }
 }
 
-impl fmt::Debug for SystemResolver {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SystemResolver").field("free", &self.threads.available_permits()).finish()
+/// The system's resolver. The instances of a backend have equal shares of it.
+#[derive(Debug, Clone)]
+pub struct SystemResolver(Share);
+
+impl Default for SystemResolver {
+    fn default() -> Self {
+        Self(Lookups::system().share(OF_AN_INSTANCE, PATIENCE))
     }
 }
 
 impl Resolve for SystemResolver {
     fn resolve<'a>(&'a self, host: &'a str) -> BoxFuture<'a, io::Result<Vec<IpAddr>>> {
-        Box::pin(async move {
-            let permit = Arc::clone(&self.threads).acquire_owned().await.map_err(io::Error::other)?;
-            let host = host.to_owned();
-            tokio::task::spawn_blocking(move || {
-                let _permit = permit;
-                Ok((host.as_str(), 0).to_socket_addrs()?.map(|address| address.ip()).collect())
-            })
-            .await
-            .map_err(io::Error::other)?
-        })
+        Box::pin(self.0.lookup(host))
+    }
+
+    fn of_an_instance(&self) -> Option<Arc<dyn Resolve>> {
+        Some(Arc::new(Self(self.0.another(OF_AN_INSTANCE, PATIENCE))))
     }
 }
