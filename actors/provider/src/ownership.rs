@@ -29,7 +29,7 @@ impl<'a> Ownership<'a> {
 
     /// Which label keeps the instance from being that of `uid` under `installation`; `None`: it is (PC-14, PC-26, PC-34).
     pub fn differs(&self, uid: &Uid, installation: &InstallationId) -> Option<&'static str> {
-        if !self.managed.eq_ignore_ascii_case("true") {
+        if !self.is_managed() {
             Some(MANAGED)
         } else if uid.as_str().trim().is_empty() || !self.uid.eq_ignore_ascii_case(uid.as_str().trim()) {
             Some(UID)
@@ -38,6 +38,11 @@ impl<'a> Ownership<'a> {
         } else {
             None
         }
+    }
+
+    /// Whether an operator made it, of whatever installation.
+    pub fn is_managed(&self) -> bool {
+        self.managed.eq_ignore_ascii_case("true")
     }
 
     /// Whether it is one of an installation's, of whatever Proxy (PC-43, PC-54).
