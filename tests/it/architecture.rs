@@ -56,6 +56,8 @@ fn actors_know_the_protocol_and_never_each_other() {
                 &["egress-protocol", "egress-config", "egress-supervision", "egress-provider", "egress-libvirt", "egress-nocloud"]
             }
             "egress-backend-proxmox" => &["egress-protocol", "egress-config", "egress-supervision", "egress-provider", "egress-nocloud"],
+            // It opens connections through foreign proxies, as `local` serves them: one resolver for both.
+            "egress-prober" => &["egress-protocol", "egress-config", "egress-supervision", "egress-net"],
             "egress-proxies-operator" | "egress-bench" => continue,
             backend if backend.starts_with("egress-backend-") => {
                 &["egress-protocol", "egress-config", "egress-supervision", "egress-provider", "egress-net"]
