@@ -21,7 +21,7 @@ const FAULTS: [(&str, &str); 12] = [
     ("Lab", "name: must be a DNS-1123 label"),
     ("maxConnections", "local.maxConnections: must be 1-65536"),
     ("conectTimeout", "local.conectTimeout: is not a known key"),
-    ("vmware", "type: \"vmware\" is not a type of this version"),
+    ("vmware", "is not a type of this version: known are"),
     ("again", "name: is the name of providers[2], too"),
     ("creates", "maxConcurrentCreates: must be 1-64"),
     ("clients", "local.allowedClients[0]: "),
