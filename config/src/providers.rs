@@ -6,6 +6,7 @@
 
 mod file;
 mod kubernetes;
+pub mod libvirt;
 mod local;
 
 use std::path::{Path, PathBuf};
@@ -65,6 +66,8 @@ impl ProviderEntry {
         match self.block {
             ProviderBlock::Local(_) => &local::TYPE,
             ProviderBlock::Kubernetes(_) => &kubernetes::TYPE,
+            ProviderBlock::Kvm(_) => &libvirt::KVM,
+            ProviderBlock::Kvm2(_) => &libvirt::KVM2,
         }
     }
 }
@@ -85,6 +88,10 @@ pub enum ProviderBlock {
     Local(LocalBlock),
     /// Squid Pods in the cluster.
     Kubernetes(KubernetesBlock),
+    /// Virtual machines on libvirt hosts; entries on one pool share their base volumes. Not registered yet.
+    Kvm(libvirt::Block),
+    /// Virtual machines on libvirt hosts; each entry has base volumes of its own. Not registered yet.
+    Kvm2(libvirt::Block),
 }
 
 /// A type of provider as the file knows it.
@@ -163,14 +170,14 @@ pub(crate) fn parse_nodes(file: &str, nodes: &[Node], types: &[&Type]) -> Result
     if let Some(mut keys) = Keys::new(node, WHOLE, &mut sink) {
         match keys.get("providers") {
             Some(_) => {
-                let mut places = Vec::new();
-                for (i, (_, item)) in keys.items("providers", &mut sink).into_iter().flatten().enumerate() {
-                    sink.about(Some(label(i, item)));
-                    places.extend(Place::of(i, item));
-                    config.entries.extend(entry(item, types, &mut sink));
+                let mut reads = Vec::new();
+                for (index, (_, item)) in keys.items("providers", &mut sink).into_iter().flatten().enumerate() {
+                    sink.about(Some(label(index, item)));
+                    reads.push(Read { index, item, entry: entry(item, types, &mut sink) });
                 }
                 sink.about(None);
-                between(&places, &mut sink);
+                between(&reads, &mut sink);
+                config.entries = reads.into_iter().filter_map(|read| read.entry).collect();
             }
             None if node.get("providers").is_some() => {}
             None => sink.push(node.line, "providers", "is required"),
@@ -198,28 +205,45 @@ fn label(index: usize, item: &Node) -> String {
     }
 }
 
-/// An entry with a name, for what lies between entries.
-struct Place<'a> {
+/// An item of the list with what was read of it, for what lies between entries.
+#[derive(Debug)]
+struct Read<'a> {
     index: usize,
-    name: &'a str,
-    line: Option<usize>,
+    item: &'a Node,
+    /// `None`: it has a fault that leaves nothing to compare.
+    entry: Option<ProviderEntry>,
 }
 
-impl<'a> Place<'a> {
-    fn of(index: usize, item: &'a Node) -> Option<Self> {
-        let named = item.entries()?.iter().find(|entry| entry.key == "name")?;
-        Some(Self { index, name: named.value.text()?, line: named.line })
+impl<'a> Read<'a> {
+    fn label(&self) -> String {
+        label(self.index, self.item)
+    }
+
+    /// Its name as it stands there, though it may be a fault.
+    fn name(&self) -> Option<&'a str> {
+        self.item.entries()?.iter().find(|entry| entry.key == "name")?.value.text()
+    }
+
+    fn block(&self) -> Option<&ProviderBlock> {
+        self.entry.as_ref().map(|entry| &entry.block)
+    }
+
+    fn type_name(&self) -> &'static str {
+        self.entry.as_ref().map(ProviderEntry::type_name).unwrap_or_default()
     }
 }
 
 /// Faults that no entry has by itself, each told with both places (PC-105).
-fn between(places: &[Place<'_>], sink: &mut Sink<'_>) {
-    for (i, place) in places.iter().enumerate() {
-        if let Some(first) = places.iter().take(i).find(|first| first.name == place.name) {
-            sink.about(Some(format!("providers[{}] {:?}", place.index, place.name)));
-            sink.push(place.line, "name", format!("is the name of providers[{}], too: names must be unique", first.index));
+fn between(reads: &[Read<'_>], sink: &mut Sink<'_>) {
+    for (i, read) in reads.iter().enumerate() {
+        let Some(name) = read.name() else { continue };
+        if let Some(first) = reads.iter().take(i).find(|first| first.name() == Some(name)) {
+            sink.about(Some(read.label()));
+            let reason = format!("is the name of providers[{}], too: names must be unique", first.index);
+            sink.push(read.item.line_of("", ".name"), "name", reason);
         }
     }
+    libvirt::between(reads, sink);
     sink.about(None);
 }
 

@@ -160,7 +160,6 @@ impl<'a> Keys<'a> {
     }
 
     /// The entries of a map whose keys are the user's own names, with their paths: `kvm.images["debian-12.7"]`.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for the first type whose block has such a map"))]
     pub(crate) fn named(&mut self, key: &'static str, sink: &mut Sink<'_>) -> Option<Vec<Named<'a>>> {
         let node = self.get(key)?;
         let path = self.path(key);
@@ -193,7 +192,6 @@ impl<'a> Keys<'a> {
 }
 
 /// One entry of a map with free keys.
-#[cfg_attr(not(test), expect(dead_code, reason = "for the first type whose block has such a map"))]
 #[derive(Debug)]
 pub(crate) struct Named<'a> {
     pub(crate) name: &'a str,

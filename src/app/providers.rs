@@ -16,6 +16,7 @@ use egress_protocol::metrics::Metrics;
 use egress_protocol::net::AllowList;
 use egress_protocol::provider::Settings;
 use egress_provider::{Backend, BuildBackend, Ground, MakeEntries, ProviderArgs, ProvidersArgs};
+use egress_supervision::Failure;
 
 use crate::app::Ports;
 
@@ -65,7 +66,7 @@ fn made(entry: &ProviderEntry, around: &Surroundings) -> egress_provider::Provid
     let settings = settings(entry, around);
     let (stop_grace, fence) = (around.stop_grace, around.fence.clone());
     let (entry, around) = (entry.clone(), around.clone());
-    let build: BuildBackend = Arc::new(move |ground| Ok(backend(&entry, &around, ground)));
+    let build: BuildBackend = Arc::new(move |ground| backend(&entry, &around, ground));
     let args = ProviderArgs { name, max_concurrent_creates, stop_grace, fence, build };
     egress_provider::ProviderEntry { type_, fingerprint, foundation, settings, args }
 }
@@ -89,13 +90,13 @@ pub(crate) fn for_a_check(config: &ProvidersConfig) -> Vec<egress_provider::Prov
 pub(super) fn connections(config: &ProvidersConfig) -> usize {
     let of = |entry: &ProviderEntry| match &entry.block {
         ProviderBlock::Local(block) => size(block.max_connections),
-        ProviderBlock::Kubernetes(_) => 0,
+        ProviderBlock::Kubernetes(_) | ProviderBlock::Kvm(_) | ProviderBlock::Kvm2(_) => 0,
     };
     config.entries.iter().map(of).max().unwrap_or_default()
 }
 
-fn backend(entry: &ProviderEntry, around: &Surroundings, ground: &Ground) -> Arc<dyn Backend> {
-    match &entry.block {
+fn backend(entry: &ProviderEntry, around: &Surroundings, ground: &Ground) -> Result<Arc<dyn Backend>, Failure> {
+    Ok(match &entry.block {
         ProviderBlock::Local(block) => {
             let outside = Outside {
                 metrics: around.metrics.clone(),
@@ -108,14 +109,18 @@ fn backend(entry: &ProviderEntry, around: &Surroundings, ground: &Ground) -> Arc
             let client = ApiClient::new(around.cluster.access.clone());
             Arc::new(KubernetesBackend::new(kubernetes(entry, block, around), client, ground))
         }
-    }
+        // No file can name them yet: `config` has their blocks and does not register the types.
+        ProviderBlock::Kvm(_) | ProviderBlock::Kvm2(_) => {
+            return Err(Failure::new(format!("providers of type {} are not supported by this version", entry.type_name())));
+        }
+    })
 }
 
 /// What a running backend of that type takes over when the entry changed in nothing that needs a restart.
 fn settings(entry: &ProviderEntry, around: &Surroundings) -> Settings {
     match &entry.block {
         ProviderBlock::Local(block) => Arc::new(local(entry, block, around)),
-        ProviderBlock::Kubernetes(_) => Arc::new(()),
+        ProviderBlock::Kubernetes(_) | ProviderBlock::Kvm(_) | ProviderBlock::Kvm2(_) => Arc::new(()),
     }
 }
 

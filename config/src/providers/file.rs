@@ -39,7 +39,7 @@ impl Snapshot {
         Self::parsed_by(parse, path, content)
     }
 
-    fn parsed_by(parse: Parse, path: &Path, content: &std::io::Result<Vec<u8>>) -> Self {
+    pub(super) fn parsed_by(parse: Parse, path: &Path, content: &std::io::Result<Vec<u8>>) -> Self {
         let file = path.display().to_string();
         let whole = |reason: String| {
             let mut sink = Sink::new(&file, 0);
