@@ -80,10 +80,14 @@ impl CallError {
 
     /// The HTTP status of an answer that Compute Engine itself gave.
     pub(crate) const fn api_status(&self) -> Option<u16> {
+        if let Self::Refused { status, .. } = self { Some(*status) } else { None }
+    }
+
+    /// Status and `Retry-After` of whatever answered.
+    const fn answer(&self) -> Option<(u16, Option<Duration>)> {
         match self {
-            Self::Refused { status, .. } => Some(*status),
-            Self::NoApiError { .. }
-            | Self::Garbled(_)
+            Self::Refused { status, retry_after, .. } | Self::NoApiError { status, retry_after } => Some((*status, *retry_after)),
+            Self::Garbled(_)
             | Self::Token(_)
             | Self::Unanswered(_)
             | Self::OutOfBudget(_)
@@ -94,31 +98,13 @@ impl CallError {
     }
 
     /// The HTTP status of whatever answered.
-    pub(crate) const fn http_status(&self) -> Option<u16> {
-        match self {
-            Self::Refused { status, .. } | Self::NoApiError { status, .. } => Some(*status),
-            Self::Garbled(_)
-            | Self::Token(_)
-            | Self::Unanswered(_)
-            | Self::OutOfBudget(_)
-            | Self::Ended
-            | Self::HostWentAway(_)
-            | Self::Fenced(_) => None,
-        }
+    pub(crate) fn http_status(&self) -> Option<u16> {
+        self.answer().map(|(status, _)| status)
     }
 
     /// What it asks to be waited.
-    pub(crate) const fn retry_after(&self) -> Option<Duration> {
-        match self {
-            Self::Refused { retry_after, .. } | Self::NoApiError { retry_after, .. } => *retry_after,
-            Self::Garbled(_)
-            | Self::Token(_)
-            | Self::Unanswered(_)
-            | Self::OutOfBudget(_)
-            | Self::Ended
-            | Self::HostWentAway(_)
-            | Self::Fenced(_) => None,
-        }
+    pub(crate) fn retry_after(&self) -> Option<Duration> {
+        self.answer().and_then(|(_, after)| after)
     }
 
     /// The instance, or whatever the request names, does not exist.
