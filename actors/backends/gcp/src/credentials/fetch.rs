@@ -201,3 +201,6 @@ fn json<T: DeserializeOwned>(bytes: &[u8], from: &str) -> Result<T, TokenError> 
 fn shown(url: &str) -> String {
     reqwest::Url::parse(url).ok().and_then(|url| url.host_str().map(str::to_owned)).unwrap_or_else(|| "the token endpoint".to_owned())
 }
+
+#[cfg(test)]
+mod tests;
