@@ -15,11 +15,13 @@ mod ground;
 pub mod ownership;
 mod providers;
 mod queue;
+mod verdict;
 
 pub use actor::{BuildBackend, ProviderActor, ProviderArgs, ProviderInternal};
 pub use backend::{Backend, BackendError, Call, CallEnd, Location, Subject};
 pub use ground::{Caller, Ground, HOST_KIND, Host, HostError, Tasks};
 pub use providers::{MakeEntries, ProviderEntry, ProvidersActor, ProvidersArgs, ProvidersInternal};
+pub use verdict::Verdict;
 
 /// How long a create whose caller has its answer may go on to remove what it made (PC-23).
 pub const CLEANUP_BUDGET: std::time::Duration = std::time::Duration::from_secs(10);

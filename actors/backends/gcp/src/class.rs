@@ -1,41 +1,24 @@
 //! What a failed call or a failed operation means (GC-16…18): the one classification, pure.
 
-use std::time::Duration;
-
 use egress_protocol::provider::ErrorClass;
-use egress_provider::BackendError;
+use egress_provider::{BackendError, Verdict};
 
 use crate::error::{CallError, TokenError};
 use crate::model::OperationError;
 
 /// Reasons of a 403 that speak of a limit, not of a permission.
 const LIMITS: [&str; 3] = ["quotaExceeded", "rateLimitExceeded", "userRateLimitExceeded"];
-/// How long a `Retry-After` is honoured.
-const PATIENCE: Duration = Duration::from_secs(10);
-
-/// What a failure comes to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Verdict {
-    pub(crate) class: ErrorClass,
-    /// The cause lies in the environment (PC-59).
-    pub(crate) environment: bool,
-}
-
-const fn verdict(class: ErrorClass) -> Verdict {
-    Verdict { class, environment: false }
-}
-
 /// GC-17. `creating`: a 404 speaks of something that the request names, not of the instance.
 pub(crate) fn classify(error: &CallError, creating: bool) -> Verdict {
     match error {
         CallError::Refused { status, reasons, .. } => match status {
-            404 if creating => verdict(ErrorClass::Permanent),
-            404 => verdict(ErrorClass::NotFound),
-            429 => verdict(ErrorClass::QuotaExceeded),
-            403 if reasons.iter().any(|reason| LIMITS.contains(&reason.as_str())) => verdict(ErrorClass::QuotaExceeded),
-            400 => verdict(ErrorClass::Permanent),
+            404 if creating => Verdict::of(ErrorClass::Permanent),
+            404 => Verdict::of(ErrorClass::NotFound),
+            429 => Verdict::of(ErrorClass::QuotaExceeded),
+            403 if reasons.iter().any(|reason| LIMITS.contains(&reason.as_str())) => Verdict::of(ErrorClass::QuotaExceeded),
+            400 => Verdict::of(ErrorClass::Permanent),
             401 | 403 => Verdict { class: ErrorClass::Permanent, environment: true },
-            _ => verdict(ErrorClass::Transient),
+            _ => Verdict::of(ErrorClass::Transient),
         },
         CallError::Token(TokenError::Unreadable(_)) => Verdict { class: ErrorClass::Permanent, environment: true },
         CallError::NoApiError { .. }
@@ -45,28 +28,20 @@ pub(crate) fn classify(error: &CallError, creating: bool) -> Verdict {
         | CallError::OutOfBudget(_)
         | CallError::Ended
         | CallError::HostWentAway(_)
-        | CallError::Fenced(_) => verdict(ErrorClass::Transient),
+        | CallError::Fenced(_) => Verdict::of(ErrorClass::Transient),
     }
 }
 
 /// A failed step of any operation but `create`.
 pub(crate) fn failed(step: impl std::fmt::Display, error: CallError) -> BackendError {
-    told(&step, error, false)
+    let after = error.retry_after();
+    classify(&error, false).told(step, error, after)
 }
 
 /// A failed step of `create`.
 pub(crate) fn not_created(step: impl std::fmt::Display, error: CallError) -> BackendError {
-    told(&step, error, true)
-}
-
-fn told(step: &dyn std::fmt::Display, error: CallError, creating: bool) -> BackendError {
-    let verdict = classify(&error, creating);
-    let mut told = BackendError::new(verdict.class, format!("{step}: {error}"));
-    told.environment = verdict.environment;
-    if verdict.class == ErrorClass::Transient {
-        told.retry_after = error.retry_after().map(|after| after.clamp(Duration::from_secs(1), PATIENCE));
-    }
-    told.caused_by(error)
+    let after = error.retry_after();
+    classify(&error, true).told(step, error, after)
 }
 
 /// GC-18: the class of an operation that ended in errors, and the error that decides it. `None`: there are none.
@@ -94,6 +69,8 @@ fn operation_code(code: &str) -> ErrorClass {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use egress_protocol::leadership::Fenced;
 
     use super::*;

@@ -4,10 +4,8 @@
 //! them apart, a terminating namespace by a cause of its own. The matched texts are held by answers captured from a real
 //! API server.
 
-use std::time::Duration;
-
 use egress_protocol::provider::ErrorClass;
-use egress_provider::BackendError;
+use egress_provider::{BackendError, Verdict};
 use kube::core::Status;
 
 use crate::api::CallError;
@@ -18,32 +16,17 @@ const QUOTA: &str = "exceeded quota:";
 const NO_ACCOUNT: &str = "error looking up service account";
 /// The namespace is on its way out.
 const TERMINATING: &str = "NamespaceTerminating";
-/// How long a `Retry-After` is honoured.
-const PATIENCE: Duration = Duration::from_secs(10);
-
-/// What a failure comes to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Verdict {
-    pub(crate) class: ErrorClass,
-    /// The cause lies in the environment (PC-59).
-    pub(crate) environment: bool,
-}
-
-const fn verdict(class: ErrorClass) -> Verdict {
-    Verdict { class, environment: false }
-}
-
 /// The table. `creating`: that the namespace is gone must not read as if the instance were.
 pub(crate) fn classify(error: &CallError, creating: bool) -> Verdict {
     // Whatever answered without an API status is not the API server, whose word alone counts.
-    let Some(status) = error.status() else { return verdict(ErrorClass::Transient) };
+    let Some(status) = error.status() else { return Verdict::of(ErrorClass::Transient) };
     match status.code {
-        404 if !creating && is_no_pod(status) => verdict(ErrorClass::NotFound),
-        403 if status.message.contains(QUOTA) => verdict(ErrorClass::QuotaExceeded),
-        403 if status.message.contains(NO_ACCOUNT) || has_cause(status, TERMINATING) => verdict(ErrorClass::Transient),
+        404 if !creating && is_no_pod(status) => Verdict::of(ErrorClass::NotFound),
+        403 if status.message.contains(QUOTA) => Verdict::of(ErrorClass::QuotaExceeded),
+        403 if status.message.contains(NO_ACCOUNT) || has_cause(status, TERMINATING) => Verdict::of(ErrorClass::Transient),
         401 | 403 => Verdict { class: ErrorClass::Permanent, environment: true },
-        400 | 422 => verdict(ErrorClass::Permanent),
-        _ => verdict(ErrorClass::Transient),
+        400 | 422 => Verdict::of(ErrorClass::Permanent),
+        _ => Verdict::of(ErrorClass::Transient),
     }
 }
 
@@ -78,22 +61,14 @@ pub(crate) fn is_expired(error: &CallError) -> bool {
 
 /// A failed step of any operation but `create`.
 pub(crate) fn failed(step: impl std::fmt::Display, error: CallError) -> BackendError {
-    told(&step, error, false)
+    let after = error.retry_after();
+    classify(&error, false).told(step, error, after)
 }
 
 /// A failed step of `create`.
 pub(crate) fn not_created(step: impl std::fmt::Display, error: CallError) -> BackendError {
-    told(&step, error, true)
-}
-
-fn told(step: &dyn std::fmt::Display, error: CallError, creating: bool) -> BackendError {
-    let verdict = classify(&error, creating);
-    let mut told = BackendError::new(verdict.class, format!("{step}: {error}"));
-    told.environment = verdict.environment;
-    if verdict.class == ErrorClass::Transient {
-        told.retry_after = error.retry_after().map(|after| after.clamp(Duration::from_secs(1), PATIENCE));
-    }
-    told.caused_by(error)
+    let after = error.retry_after();
+    classify(&error, true).told(step, error, after)
 }
 
 #[cfg(test)]

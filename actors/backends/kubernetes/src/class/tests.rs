@@ -1,5 +1,7 @@
 //! The pure part of the table; what the backend makes of each captured answer is in `tests/it/classes.rs`.
 
+use std::time::Duration;
+
 use super::*;
 use crate::api::tests::captured;
 
@@ -14,10 +16,10 @@ macro_rules! answer {
 fn forbidden_is_told_apart_by_its_text_alone() {
     let environment = Verdict { class: ErrorClass::Permanent, environment: true };
     for (error, expected) in [
-        (answer!("quota-exceeded"), verdict(ErrorClass::QuotaExceeded)),
+        (answer!("quota-exceeded"), Verdict::of(ErrorClass::QuotaExceeded)),
         (answer!("quota-unstated"), environment),
-        (answer!("namespace-terminating"), verdict(ErrorClass::Transient)),
-        (answer!("service-account-absent"), verdict(ErrorClass::Transient)),
+        (answer!("namespace-terminating"), Verdict::of(ErrorClass::Transient)),
+        (answer!("service-account-absent"), Verdict::of(ErrorClass::Transient)),
         (answer!("pod-security"), environment),
         (answer!("limit-range"), environment),
         (answer!("rbac-create"), environment),
