@@ -31,6 +31,10 @@ use std::process::ExitCode;
 use clap::{Parser, ValueEnum};
 use serde::{Deserialize, Serialize};
 
+/// The allocator of the binary that is measured, so that servers started from this program cost what the binary's do.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// What went wrong, in words: a person reads it, nobody decides on it.
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
