@@ -45,7 +45,7 @@ use hashbrown::HashMap;
 
 use cooldown::Cooldowns;
 use fleet::{Cold, Fleet, PerTarget};
-use leases::Leases;
+use leases::{Leases, Place};
 pub use listing::LeaseWalk;
 use opening::Opening;
 use passing::{BITE, Deadlines};
@@ -301,7 +301,7 @@ impl Book {
         self.fleet.hot_mut(proxy).last_fence = self.fence;
         self.effects.entries.push(Entry::Granted(Arc::clone(&record)));
         let slot = self.leases.begin(record, now + ttl, proxy, &mut self.fleet);
-        let mut view = self.view(slot, now);
+        let mut view = self.view(Place::Running(slot), now);
         if !caller.anonymous {
             view.credentials = self.fleet.cold(proxy).published.as_ref().and_then(|proxy| proxy.credentials.clone());
         }
@@ -317,65 +317,72 @@ impl Book {
     }
 
     /// A lease as its caller may see it.
-    fn visible(&mut self, id: LeaseId, caller: &Caller, now: Timestamp) -> Result<u32, LeaseError> {
-        let slot = self.leases.find(id).ok_or(LeaseError::UnknownLease)?;
-        let lease = self.leases.get(slot);
+    fn visible(&mut self, id: LeaseId, caller: &Caller, now: Timestamp) -> Result<Place, LeaseError> {
+        let place = self.leases.find(id).ok_or(LeaseError::UnknownLease)?;
+        let lease = self.leases.get(place);
         if !caller.owns(&lease.record.token) {
             return Err(LeaseError::UnknownLease);
         }
-        if lease.ending.is_none() && lease.expires_at <= now {
-            self.end(slot, LeaseState::Expired, "expired", lease.expires_at);
+        match place {
+            Place::Running(slot) if lease.expires_at <= now => {
+                self.end(slot, LeaseState::Expired, "expired", lease.expires_at);
+                self.leases.find(id).ok_or(LeaseError::UnknownLease)
+            }
+            Place::Running(_) | Place::Ended(_) => Ok(place),
         }
-        Ok(slot)
     }
 
     /// LS-5: ends `ttl` from now instead.
     pub fn renew(&mut self, id: LeaseId, ttl: Option<Duration>, caller: &Caller, now: Timestamp) -> Result<LeaseView, LeaseError> {
-        let slot = self.visible(id, caller, now)?;
-        let lease = self.leases.get(slot);
-        if let Some(ending) = lease.ending {
-            let (granted_at, expires_at) = (lease.record.granted_at, lease.expires_at);
-            return Err(LeaseError::Ended { reason: ending.reason, granted_at, expires_at, ended_at: ending.at });
-        }
+        let place = self.visible(id, caller, now)?;
+        let lease = self.leases.get(place);
+        let slot = match (place, lease.ending) {
+            (Place::Running(slot), _) => slot,
+            (Place::Ended(_), None) => return Err(LeaseError::UnknownLease),
+            (Place::Ended(_), Some(Ending { reason, at, .. })) => {
+                let (granted_at, expires_at) = (lease.record.granted_at, lease.expires_at);
+                return Err(LeaseError::Ended { reason, granted_at, expires_at, ended_at: at });
+            }
+        };
         let expires_at = now + self.checked_ttl(ttl.unwrap_or(lease.record.ttl))?;
         self.leases.renew(slot, expires_at, &mut self.fleet);
         self.effects.entries.push(Entry::Renewed { id, expires_at });
-        Ok(self.view(slot, now))
+        Ok(self.view(place, now))
     }
 
     /// LS-6: done, whatever the id was. Whether a lease ended by it is for the log.
     pub fn release(&mut self, id: LeaseId, caller: &Caller, now: Timestamp) -> bool {
-        let Ok(slot) = self.visible(id, caller, now) else { return false };
-        let runs = self.leases.get(slot).ending.is_none();
-        if runs {
-            self.end(slot, LeaseState::Released, "released", now);
-        }
-        runs
+        let Ok(Place::Running(slot)) = self.visible(id, caller, now) else { return false };
+        self.end(slot, LeaseState::Released, "released", now);
+        true
     }
 
     /// LS-5.
     pub fn get(&mut self, id: LeaseId, caller: &Caller, now: Timestamp) -> Result<LeaseView, LeaseError> {
-        let slot = self.visible(id, caller, now)?;
-        Ok(self.view(slot, now))
+        let place = self.visible(id, caller, now)?;
+        Ok(self.view(place, now))
     }
 
     /// A lease at this moment, without credentials.
-    fn view(&self, slot: u32, now: Timestamp) -> LeaseView {
-        let lease = self.leases.get(slot);
-        let known = if lease.ending.is_none() { Some(lease.proxy) } else { self.fleet.by_uid(&lease.record.uid) };
+    fn view(&self, place: Place, now: Timestamp) -> LeaseView {
+        let lease = self.leases.get(place);
+        let (runs, known) = match place {
+            Place::Running(slot) => (true, Some(self.leases.runs(slot).proxy)),
+            Place::Ended(_) => (false, self.fleet.by_uid(&lease.record.uid)),
+        };
         let cold = known.map(|proxy| self.fleet.cold(proxy));
         let unhealthy = !cold.is_some_and(Cold::is_well);
         let doubtful = cold.is_some_and(Cold::is_doubtful);
-        let proxy = Arc::clone(cold.filter(|_| lease.ending.is_none()).map_or(&lease.record.proxy, |cold| &cold.fragment));
-        let left = if lease.ending.is_none() { lease.expires_at.since(now) } else { Duration::ZERO };
+        let of_now = cold.filter(|_| runs);
+        let left = if runs { lease.expires_at.since(now) } else { Duration::ZERO };
         LeaseView {
             record: Arc::clone(&lease.record),
-            proxy,
+            proxy: Arc::clone(of_now.map_or(&lease.record.proxy, |cold| &cold.fragment)),
             expires_at: lease.expires_at,
             expires_in_seconds: left.as_secs(),
             renew_after_seconds: (left / 3).min(self.settings.drain_timeout / 3).as_secs(),
             proxy_unhealthy: unhealthy,
-            drain_by: lease.ending.is_none().then(|| self.fleet.cold(lease.proxy).drain_by).flatten(),
+            drain_by: of_now.and_then(|cold| cold.drain_by),
             target_suspect: lease.record.target.as_ref().is_some_and(|target| self.targets.suspect(target)),
             check_url_suspect: doubtful,
             ending: lease.ending,
@@ -384,10 +391,8 @@ impl Book {
     }
 
     fn end(&mut self, slot: u32, state: LeaseState, reason: &'static str, at: Timestamp) {
-        let lease = self.leases.get(slot);
-        let (id, proxy) = (lease.record.id, lease.proxy);
         let ending = Ending { state, reason, at };
-        self.leases.end(slot, ending, &mut self.fleet);
+        let (id, proxy) = self.leases.end(slot, ending, &mut self.fleet);
         self.effects.entries.push(Entry::Ended { id, ending });
         self.selectors.lowered(proxy, &self.fleet);
         // One in, a few out.

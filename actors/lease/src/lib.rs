@@ -6,6 +6,7 @@
 
 pub mod book;
 pub mod broker;
+mod by_bits;
 pub mod journal;
 
 pub use book::{Book, BookSettings, Effects, Entropy};

@@ -93,9 +93,7 @@ impl Book {
                 (ExcludedBy::CoolingDown, Some(words), Some(cooling.until))
             }
             Class::AtCapacity => {
-                let first = self.fleet.cold(slot).first_lease;
-                let soonest = self.leases.of(first).map(|lease| self.leases.get(lease).expires_at).min();
-                (ExcludedBy::AtCapacity, None, soonest)
+                (ExcludedBy::AtCapacity, None, self.leases.first_end(self.fleet.cold(slot).first_lease))
             }
         };
         Candidate { excluded_by: Some(rule), detail, until, ..candidate }

@@ -53,13 +53,13 @@ impl Book {
     /// Goes on with a page of leases; `Some` when it is done.
     pub fn walk_leases(&self, walk: &mut LeaseWalk, now: Timestamp) -> Option<(Vec<LeaseView>, Option<String>)> {
         let end = (walk.at + STRIDE).min(self.leases.capacity());
-        for lease in (walk.at..end).filter_map(|slot| self.leases.running(slot)) {
-            let (record, proxy) = (&lease.record, self.fleet.cold(lease.proxy));
+        for running in (walk.at..end).filter_map(|slot| self.leases.running(slot)) {
+            let (record, proxy) = (&running.lease.record, self.fleet.cold(running.proxy));
             let wanted = walk.after.is_none_or(|after| record.id > after)
                 && walk.caller.owns(&record.token)
                 && walk.filter.owner.as_ref().is_none_or(|owner| record.owner.as_deref() == Some(&**owner))
                 && walk.filter.proxy.as_ref().is_none_or(|key| proxy.key == *key)
-                && lease.expires_at > now;
+                && running.lease.expires_at > now;
             if wanted {
                 walk.least.push(record.id);
                 if walk.least.len() > walk.limit + 1 {
@@ -75,7 +75,7 @@ impl Book {
         let more = ids.len() > walk.limit;
         ids.truncate(walk.limit);
         let next = ids.last().filter(|_| more).map(|id| Cursor::Lease(*id).encode());
-        let views = ids.into_iter().filter_map(|id| self.leases.find(id)).map(|slot| self.view(slot, now));
+        let views = ids.into_iter().filter_map(|id| self.leases.find(id)).map(|place| self.view(place, now));
         Some((views.filter(|view| view.ending.is_none()).collect(), next))
     }
 

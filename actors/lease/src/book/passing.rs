@@ -67,7 +67,7 @@ impl Book {
         let mut done = 0;
         while done < limit {
             if let Some(slot) = self.leases.pop_due(now) {
-                let at = self.leases.get(slot).expires_at;
+                let at = self.leases.runs(slot).lease.expires_at;
                 self.end(slot, LeaseState::Expired, "expired", at);
             } else if let Some((what, slot, target)) = self.deadlines.pop_due(now) {
                 match what {

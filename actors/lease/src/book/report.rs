@@ -24,8 +24,8 @@ pub struct Reported {
 impl Book {
     /// Counts a report of a lease that runs or is remembered.
     pub fn report(&mut self, id: LeaseId, request: &ReportRequest, caller: &Caller, now: Timestamp) -> Result<Reported, LeaseError> {
-        let slot = self.visible(id, caller, now)?;
-        let record = Arc::clone(&self.leases.get(slot).record);
+        let place = self.visible(id, caller, now)?;
+        let record = Arc::clone(&self.leases.get(place).record);
         let target = request.target.clone().or_else(|| record.target.clone());
         let Some(proxy) = self.fleet.by_uid(&record.uid) else {
             let answer = ReportAnswer { counted: false, reason: Some("proxyGone".to_owned()), cooldown: None };

@@ -8,6 +8,7 @@ use egress_protocol::{Timestamp, Uid};
 use hashbrown::HashMap;
 
 use super::JournalArgs;
+use crate::by_bits::ByBits;
 
 type Hash = foldhash::fast::RandomState;
 type ByTarget<T> = HashMap<Option<Arc<str>>, T, Hash>;
@@ -17,9 +18,9 @@ type ByTarget<T> = HashMap<Option<Arc<str>>, T, Hash>;
 pub struct Kept {
     args: JournalArgs,
     fence: u64,
-    leases: HashMap<LeaseId, StoredLease, Hash>,
-    /// Ended ones in the order of their entries.
-    ended: VecDeque<(Timestamp, LeaseId)>,
+    running: HashMap<LeaseId, StoredLease, ByBits>,
+    /// In the order of their entries, by value: forgetting reads memory in order.
+    ended: VecDeque<StoredLease>,
     /// What they cost to remember.
     ended_bytes: usize,
     cooldowns: HashMap<CooldownOwner, ByTarget<(Cooldown, Arc<str>)>, Hash>,
@@ -32,7 +33,7 @@ impl Kept {
         Self {
             args,
             fence: 0,
-            leases: HashMap::default(),
+            running: HashMap::default(),
             ended: VecDeque::new(),
             ended_bytes: 0,
             cooldowns: HashMap::default(),
@@ -46,19 +47,17 @@ impl Kept {
             Entry::Granted(record) => {
                 self.fence = self.fence.max(record.fence);
                 let expires_at = record.granted_at + record.ttl;
-                self.leases.insert(record.id, StoredLease { record, expires_at, ending: None });
+                self.running.insert(record.id, StoredLease { record, expires_at, ending: None });
             }
             Entry::Renewed { id, expires_at } => {
-                if let Some(lease) = self.leases.get_mut(&id) {
+                if let Some(lease) = self.running.get_mut(&id) {
                     lease.expires_at = expires_at;
                 }
             }
             Entry::Ended { id, ending } => {
-                if let Some(lease) = self.leases.get_mut(&id)
-                    && lease.ending.replace(ending).is_none()
-                {
-                    self.ended.push_back((ending.at, id));
+                if let Some(lease) = self.running.remove(&id) {
                     self.ended_bytes += lease.record.cost();
+                    self.ended.push_back(StoredLease { ending: Some(ending), ..lease });
                 }
                 self.forget(ending.at, usize::MAX);
             }
@@ -96,12 +95,12 @@ impl Kept {
     /// Forgets at most `limit` leases that ended too long ago, or that are too many; whether there may be more.
     pub fn forget(&mut self, now: Timestamp, limit: usize) -> bool {
         for _ in 0..limit {
-            let Some((at, id)) = self.ended.front().copied() else { return false };
-            if self.ended_bytes <= self.args.remember_bytes && at + self.args.remember > now {
+            let Some(first) = self.ended.front() else { return false };
+            let kept = first.ending.is_some_and(|ending| ending.at + self.args.remember > now);
+            if kept && self.ended_bytes <= self.args.remember_bytes {
                 return false;
             }
-            self.ended.pop_front();
-            if let Some(lease) = self.leases.remove(&id) {
+            if let Some(lease) = self.ended.pop_front() {
                 self.ended_bytes -= lease.record.cost();
             }
         }
@@ -115,11 +114,9 @@ impl Kept {
 
     /// All of it.
     pub fn snapshot(&self) -> Snapshot {
-        let running = self.leases.values().filter(|lease| lease.ending.is_none()).cloned();
-        let ended = self.ended.iter().filter_map(|(_, id)| self.leases.get(id)).cloned();
         Snapshot {
             fence: self.fence,
-            leases: running.chain(ended).collect(),
+            leases: self.running.values().chain(&self.ended).cloned().collect(),
             cooldowns: self
                 .cooldowns
                 .iter()
@@ -142,7 +139,7 @@ impl Kept {
 
     /// How many leases are kept.
     pub fn leases(&self) -> usize {
-        self.leases.len()
+        self.running.len() + self.ended.len()
     }
 
     /// How many cooldowns are kept.
