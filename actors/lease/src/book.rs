@@ -273,6 +273,12 @@ impl Book {
         std::mem::take(&mut self.effects)
     }
 
+    /// Whether the calls since the last time left nothing to do outside.
+    pub fn effects_are_empty(&self) -> bool {
+        let Effects { entries, probes, testimony, cordons, drains, drained } = &self.effects;
+        entries.is_empty() && probes.is_empty() && testimony.is_empty() && cordons.is_empty() && drains.is_empty() && drained.is_empty()
+    }
+
     /// Grants the best proxy (LS-2, LS-3), or says why none qualifies (LS-4).
     pub fn grant(&mut self, request: &GrantRequest, caller: &Caller, entropy: Entropy, now: Timestamp) -> Result<LeaseView, LeaseError> {
         let ttl = self.checked_ttl(request.ttl.unwrap_or(self.settings.default_ttl))?;

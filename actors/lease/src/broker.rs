@@ -13,6 +13,7 @@
 
 mod asked;
 mod busiest;
+mod owed;
 mod say;
 #[cfg(test)]
 mod tests;
@@ -39,6 +40,7 @@ use serde_json::json;
 use crate::book::{Book, BookSettings, Entropy, LeaseWalk, Reported, Testimony};
 use asked::Asked;
 use busiest::{Busiest, Name};
+use owed::Owed;
 
 /// How often time alone is looked at while leases run, and while none does.
 const TICK: Duration = Duration::from_millis(20);
@@ -95,6 +97,8 @@ pub struct BrokerActor {
     /// Some published proxy needs credentials.
     credentialed: bool,
     warned: bool,
+    /// Answers that leave when the journal has what was done for them.
+    owed: Vec<Owed>,
     /// Who waits for which work of the book.
     waiting: HashMap<u64, Vec<Asked>>,
     tick: Option<Timer>,
@@ -106,6 +110,8 @@ impl Actor for BrokerActor {
     type Internal = BrokerInternal;
     type Args = BrokerArgs;
     const KIND: &'static str = "leaseBroker";
+    /// One message to the journal for so many answers at most, and one wake-up of this actor for as many as are asked for at once.
+    const BATCH: u32 = 64;
 
     async fn start(ctx: &Context<Self>, args: BrokerArgs) -> Result<Self, Failure> {
         let journal = ctx.system().address::<JournalMessage>(JOURNAL_ID);
@@ -118,6 +124,7 @@ impl Actor for BrokerActor {
             busiest: Busiest::default(),
             credentialed: false,
             warned: false,
+            owed: Vec::new(),
             waiting: HashMap::new(),
             tick: None,
             republish: None,
@@ -137,40 +144,44 @@ impl Actor for BrokerActor {
             BrokerMessage::Release { id, caller, reply_to } => {
                 let ended = self.book.release(id, &caller, now);
                 tracing::debug!(ended, "lease released");
-                return self.answer(ctx, Ok(()), reply_to);
+                self.owed.push(Owed::Done(Ok(()), reply_to));
+                return Ok(());
             }
             BrokerMessage::Renew { id, ttl, caller, reply_to } => {
                 let renewed = self.book.renew(id, ttl, &caller, now);
                 if let Ok(view) = &renewed {
                     tracing::debug!(fence = view.record.fence, until = %view.expires_at, "lease renewed");
                 }
-                return self.answer(ctx, renewed, reply_to);
+                self.owed.push(Owed::Lease(renewed, reply_to));
+                return Ok(());
             }
             BrokerMessage::Report { id, request, caller, reply_to } => {
                 let reported = self.book.report(id, &request, &caller, now);
                 if let Ok(reported) = &reported {
                     self.count_report(ctx, &request, reported);
                 }
-                return self.answer(ctx, reported.map(|reported| reported.answer), reply_to);
+                self.owed.push(Owed::Report(reported.map(|reported| reported.answer), reply_to));
+                return Ok(());
             }
             BrokerMessage::Get { id, caller, reply_to } => {
                 let found = self.book.get(id, &caller, now);
-                return self.answer(ctx, found, reply_to);
+                self.owed.push(Owed::Lease(found, reply_to));
+                return Ok(());
             }
             BrokerMessage::Cordon { key, request, caller, reply_to } => {
                 let cordoned = self.book.cordon(&key, &request, &caller, now);
-                return self.answer(ctx, cordoned, reply_to);
+                self.owed.push(Owed::Item(Box::new(cordoned), reply_to));
             }
             BrokerMessage::Uncordon { key, target, caller, reply_to } => {
                 let lifted = self.book.uncordon(&key, target.as_ref(), &caller);
-                return self.answer(ctx, lifted, reply_to);
+                self.owed.push(Owed::Done(lifted, reply_to));
             }
             BrokerMessage::LiftCooldown { key, target, caller, reply_to } => {
                 let lifted = self.book.lift_cooldown(&key, target.as_ref(), &caller, now);
                 if matches!(lifted, Ok(true)) {
                     tracing::info!(proxy = %key, cooled_target = target.as_deref(), by = &*caller.token_name, "cooldown lifted");
                 }
-                return self.answer(ctx, lifted.map(|_| ()), reply_to);
+                self.owed.push(Owed::Done(lifted.map(|_| ()), reply_to));
             }
             BrokerMessage::Publish { proxy } => {
                 self.credentialed |= proxy.credentials.is_some();
@@ -206,6 +217,10 @@ impl Actor for BrokerActor {
             BrokerInternal::Proxies(walk, reply_to) => self.list_proxies(ctx, walk, reply_to),
             BrokerInternal::Leases(walk, reply_to) => self.list_leases(ctx, walk, reply_to),
         }
+        self.settle(ctx)
+    }
+
+    fn batch_done(&mut self, ctx: &Context<Self>) -> Result<(), Failure> {
         self.settle(ctx)
     }
 
@@ -267,39 +282,28 @@ impl BrokerActor {
                 );
             }
         }
-        let id = granted.as_ref().ok().map(|view| view.record.id);
-        match self.settle(ctx) {
-            Ok(()) => {
-                if let (Err(_), Some(id)) = (reply_to.send(granted), id) {
-                    self.book.release(id, caller, ctx.now());
+        self.owed.push(Owed::Grant(granted, caller.clone(), reply_to));
+        Ok(())
+    }
+
+    /// Sends out what the book left to do, then the answers that waited for it. An error means that the journal has not what the
+    /// book has.
+    fn settle(&mut self, ctx: &Context<Self>) -> Result<(), Failure> {
+        loop {
+            let kept = self.send_effects(ctx);
+            for owed in self.owed.drain(..) {
+                if let Some((id, caller)) = owed.pay(kept.is_ok()) {
+                    self.book.release(id, &caller, ctx.now());
                     tracing::debug!("lease released, nobody waits for its grant");
-                    return self.settle(ctx);
                 }
-                Ok(())
             }
-            Err(failure) => {
-                drop(reply_to.send(Err(LeaseError::StoreUnavailable)));
-                Err(failure)
+            if kept.is_err() || self.book.effects_are_empty() {
+                return kept;
             }
         }
     }
 
-    /// Answers after the journal has what was done.
-    fn answer<T>(
-        &mut self,
-        ctx: &Context<Self>,
-        answer: Result<T, LeaseError>,
-        reply_to: Reply<Result<T, LeaseError>>,
-    ) -> Result<(), Failure> {
-        let settled = self.settle(ctx);
-        let answer = if settled.is_ok() { answer } else { Err(LeaseError::StoreUnavailable) };
-        // Whoever asked and left can ask again: all of these may be repeated.
-        drop(reply_to.send(answer));
-        settled
-    }
-
-    /// Sends out what the book left to do. An error means that the journal has not what the book has.
-    fn settle(&mut self, ctx: &Context<Self>) -> Result<(), Failure> {
+    fn send_effects(&mut self, ctx: &Context<Self>) -> Result<(), Failure> {
         let effects = self.book.take_effects();
         for entry in &effects.entries {
             if let Entry::Ended { ending, .. } = entry

@@ -13,6 +13,7 @@
 //! - [`RestartBudget`] is the pure part: when to restart, how long to wait, when to give up.
 
 mod address;
+mod batch;
 mod budget;
 mod children;
 mod context;
@@ -78,6 +79,15 @@ pub trait Actor: Sized + Send + 'static {
 
     /// A child was given up (its budget is spent; it is retried per its policy) or came back after that.
     fn child_given_up(&mut self, _ctx: &Context<Self>, _child: &str, _reason: Option<&str>) {}
+
+    /// How many messages are handled at most before [`Actor::batch_done`]. 0: it is not called.
+    const BATCH: u32 = 0;
+
+    /// Does once for several messages what each of them left to do. Called when no message waits any more, after
+    /// others had their turn, and after [`Actor::BATCH`] messages. Not called on a crash or a kill.
+    fn batch_done(&mut self, _ctx: &Context<Self>) -> Result<(), Failure> {
+        Ok(())
+    }
 
     /// The state for people: no secrets, cheap, names as in the spec.
     fn describe(&self) -> serde_json::Value;

@@ -19,6 +19,7 @@ use ractor::{ActorProcessingErr, ActorRef, ActorStatus as Phase, SupervisionEven
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::batch::{Batch, Next};
 use crate::children::{Children, Parent, Started};
 use crate::context::Context;
 use crate::envelope::Envelope;
@@ -50,6 +51,7 @@ pub(crate) struct Life<A: Actor> {
     durations: Histogram,
     /// When this stretch of work began.
     busy_since: Option<Instant>,
+    batch: Batch,
     stop_timeout: Duration,
 }
 
@@ -67,6 +69,8 @@ struct Starting<A: Actor> {
 enum Then<A: Actor> {
     Nothing,
     GiveWay,
+    /// Others run before the batch ends.
+    Batch,
     /// Something for the shell that may wait.
     Shell(Box<Envelope<A>>),
     Crash(String),
@@ -107,9 +111,13 @@ impl<A: Actor> ractor::Actor for Shell<A> {
                     tokio::task::yield_now().await;
                     Ok(())
                 }
+                (Then::Batch, Some(life)) => {
+                    tokio::task::yield_now().await;
+                    life.others_ran()
+                }
                 (Then::Shell(envelope), Some(life)) => Box::pin(life.serve(*envelope, me)).await,
                 (Then::Crash(reason), _) => Err(reason),
-                (Then::Nothing | Then::Shell(_), _) => Ok(()),
+                (Then::Nothing | Then::Batch | Then::Shell(_), _) => Ok(()),
             };
             result.map_err(|reason| crashed(state, reason))
         }
@@ -156,6 +164,7 @@ impl<A: Actor> Life<A> {
             children: None,
             durations,
             busy_since: None,
+            batch: Batch::default(),
             stop_timeout,
         }
     }
@@ -213,11 +222,7 @@ impl<A: Actor> Life<A> {
             starting.early.push(envelope);
             return Then::Nothing;
         }
-        match self.message(envelope) {
-            Ok(false) => Then::Nothing,
-            Ok(true) => Then::GiveWay,
-            Err(reason) => Then::Crash(reason),
-        }
+        self.message(envelope).unwrap_or_else(Then::Crash)
     }
 
     /// What is not for the actor.
@@ -237,8 +242,10 @@ impl<A: Actor> Life<A> {
                     if self.ctx.inner.is_killed() {
                         return Err("killed".to_owned());
                     }
-                    if self.message(envelope)? {
-                        tokio::task::yield_now().await;
+                    match self.message(envelope)? {
+                        Then::GiveWay => tokio::task::yield_now().await,
+                        Then::Batch => self.batch_done()?,
+                        Then::Nothing | Then::Shell(_) | Then::Crash(_) => {}
                     }
                 }
                 Ok(())
@@ -247,9 +254,9 @@ impl<A: Actor> Life<A> {
         }
     }
 
-    /// Handles one message; whether others should have their turn then.
-    fn message(&mut self, envelope: Envelope<A>) -> Result<bool, String> {
-        let Some(actor) = &mut self.actor else { return Ok(false) };
+    /// Handles one message.
+    fn message(&mut self, envelope: Envelope<A>) -> Result<Then<A>, String> {
+        let Some(actor) = &mut self.actor else { return Ok(Then::Nothing) };
         let inner = &self.ctx.inner;
         if let Envelope::ChildGivenUp(news) = &envelope
             && news.reason.is_none()
@@ -262,13 +269,31 @@ impl<A: Actor> Life<A> {
         handle(actor, &self.ctx, envelope, begun)?;
         let done = Instant::now();
         self.durations.observe((done - begun).as_secs_f64());
-        let is_last = inner.depth() == 0;
+        let waiting = inner.depth();
         let is_long = done - *self.busy_since.get_or_insert(begun) > SLICE;
-        if is_last || is_long {
+        if waiting == 0 || is_long {
             inner.set_handling(None);
             self.busy_since = None;
         }
-        Ok(is_long && !is_last)
+        if A::BATCH > 0 {
+            match self.batch.handled(waiting, A::BATCH) {
+                Next::On => {}
+                Next::GiveWay => return Ok(Then::Batch),
+                Next::End => self.batch_done()?,
+            }
+        }
+        Ok(if is_long && waiting > 0 { Then::GiveWay } else { Then::Nothing })
+    }
+
+    /// After others had their turn.
+    fn others_ran(&mut self) -> Result<(), String> {
+        if self.batch.goes_on(self.ctx.inner.depth()) { Ok(()) } else { self.batch_done() }
+    }
+
+    fn batch_done(&mut self) -> Result<(), String> {
+        self.batch.end();
+        let Some(actor) = &mut self.actor else { return Ok(()) };
+        caught(|| actor.batch_done(&self.ctx))
     }
 
     /// An orderly end: children, tasks, `stopping`.
@@ -285,6 +310,11 @@ impl<A: Actor> Life<A> {
         }
         inner.close();
         inner.cell.face.set_status(ActorStatus::Stopping, self.ctx.now());
+        if self.batch.is_open()
+            && let Err(reason) = self.batch_done()
+        {
+            tracing::warn!(actor = self.ctx.id(), reason, "WARNING: an actor could not end its last work when it stopped");
+        }
         if let Some(children) = &mut self.children {
             children.stop().await;
         }
@@ -327,7 +357,7 @@ fn handle<A: Actor>(actor: &mut A, ctx: &Context<A>, envelope: Envelope<A>, begu
         Envelope::Killed | Envelope::Started(_) | Envelope::Order(_) => return Ok(()),
     };
     ctx.inner.set_handling(Some((kind, begun)));
-    let result = catch_unwind(AssertUnwindSafe(|| match envelope {
+    caught(|| match envelope {
         Envelope::Public(message) => actor.handle(ctx, message),
         Envelope::Internal(message) => actor.handle_internal(ctx, message),
         Envelope::Describe(reply) => {
@@ -342,8 +372,12 @@ fn handle<A: Actor>(actor: &mut A, ctx: &Context<A>, envelope: Envelope<A>, begu
             Ok(())
         }
         Envelope::Killed | Envelope::Started(_) | Envelope::Order(_) => Ok(()),
-    }));
-    match result {
+    })
+}
+
+/// Why an actor can go on no longer, whichever way it says so.
+fn caught(work: impl FnOnce() -> Result<(), Failure>) -> Result<(), String> {
+    match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(())) => Ok(()),
         Ok(Err(Failure(reason))) => Err(reason),
         Err(panic) => Err(panic_text(panic.as_ref())),
