@@ -168,6 +168,7 @@ impl App {
             stop_grace: STOP_GRACE,
             ports,
             metrics: Metrics::clone(system.metrics()),
+            gcp_full_payloads: settings.common.gcp_full_payloads,
         };
         let providers = providers::of(common, around);
         let objects = records.len().max(demo.as_ref().map_or(1, |demo| demo.proxies.len()));

@@ -40,7 +40,7 @@ fn annotated() -> ProvidersConfig {
 #[test]
 fn every_sample_is_valid() {
     let samples = validate_files(&[path("samples")]);
-    assert_eq!((samples.exit_code(), samples.files), (0, 3), "{samples}");
+    assert_eq!((samples.exit_code(), samples.files), (0, 4), "{samples}");
     for file in ["samples/pools/pool.yaml", "samples/pools/pool-small.yaml", "providers.yaml"] {
         let report = validate_files(&[path(file)]);
         assert_eq!(report.exit_code(), 0, "{report}");
@@ -51,7 +51,7 @@ fn every_sample_is_valid() {
 #[test]
 fn the_folder_of_samples_makes_at_most_one_instance_per_provider() {
     let mut made = BTreeMap::new();
-    for file in ["local.yaml", "kubernetes.yaml", "external.yaml"] {
+    for file in ["local.yaml", "kubernetes.yaml", "gcp.yaml", "external.yaml"] {
         for located in sample(file).documents {
             if let Document::Proxy(proxy) = located.value {
                 *made.entry(proxy.spec.provider).or_insert(0) += usize::from(proxy.spec.mode == Mode::Managed);
@@ -66,7 +66,7 @@ fn the_folder_of_samples_makes_at_most_one_instance_per_provider() {
 #[test]
 fn every_sample_resolves_against_the_annotated_providers_file() {
     let config = annotated();
-    for file in ["local.yaml", "kubernetes.yaml", "external.yaml", "pools/pool.yaml", "pools/pool-small.yaml"] {
+    for file in ["local.yaml", "kubernetes.yaml", "gcp.yaml", "external.yaml", "pools/pool.yaml", "pools/pool-small.yaml"] {
         let documents: Vec<Document> = sample(file).documents.into_iter().map(|located| located.value).collect();
         let labelled = |name: &str, label: &str| {
             documents.iter().any(|document| {
@@ -112,6 +112,9 @@ fn the_annotated_providers_file_shows_every_key() {
         for key in known("local", place) {
             assert!(file.contains(&format!("{key}:")), "{key}");
         }
+    }
+    for key in known("gcp", "gcp: {zz: 1}") {
+        assert!(file.contains(&format!("{key}:")), "{key}");
     }
     for place in ["kubernetes: {zz: 1}", "kubernetes: {resources: {zz: 1}}", "kubernetes: {resources: {limits: {zz: 1}}}"] {
         for key in known("kubernetes", place) {
@@ -181,6 +184,7 @@ fn the_document_has_every_key_of_the_providers_file() {
     assert_eq!(names(&documented(document, "### The block `local`")), known("local", "local: {zz: 1}"));
     assert_eq!(names(&documented(document, "### Items of `faults`")), known("local", "local: {faults: [{proxies: '*', zz: 1}]}"));
     assert_eq!(names(&documented(document, "### The block `kubernetes`")), known("kubernetes", "kubernetes: {zz: 1}"));
+    assert_eq!(names(&documented(document, "### The block `gcp`")), known("gcp", "gcp: {zz: 1}"));
     assert_eq!(names(&documented("../docs/kubernetes-provider.md", "### The block")), known("kubernetes", "kubernetes: {zz: 1}"));
 }
 

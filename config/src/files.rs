@@ -212,7 +212,7 @@ mod tests {
                 "2.yaml:4: document 1, Proxy default/b, spec.port: must be at least 1, is 0",
                 "2.yaml:6: document 2, Proxy default/a, metadata.name: is declared at 1.yaml:1 already",
                 "p.yaml:1: providers[0], name: is required",
-                "p.yaml:1: providers[0], type: \"x\" is not a type of this version: known are local, kubernetes",
+                "p.yaml:1: providers[0], type: \"x\" is not a type of this version: known are local, kubernetes, gcp",
             ]
         );
     }

@@ -5,6 +5,7 @@
 //! [`Snapshot`] is the file as it was at one look, for whoever follows it (OP-26).
 
 mod file;
+pub mod gcp;
 mod kubernetes;
 pub mod libvirt;
 mod local;
@@ -66,6 +67,7 @@ impl ProviderEntry {
         match self.block {
             ProviderBlock::Local(_) => &local::TYPE,
             ProviderBlock::Kubernetes(_) => &kubernetes::TYPE,
+            ProviderBlock::Gcp(_) => &gcp::TYPE,
             ProviderBlock::Kvm(_) => &libvirt::KVM,
             ProviderBlock::Kvm2(_) => &libvirt::KVM2,
         }
@@ -88,6 +90,8 @@ pub enum ProviderBlock {
     Local(LocalBlock),
     /// Squid Pods in the cluster.
     Kubernetes(KubernetesBlock),
+    /// Virtual machines on Google Compute Engine.
+    Gcp(gcp::GcpBlock),
     /// Virtual machines on libvirt hosts; entries on one pool share their base volumes. Not registered yet.
     Kvm(libvirt::Block),
     /// Virtual machines on libvirt hosts; each entry has base volumes of its own. Not registered yet.
@@ -114,7 +118,7 @@ pub(crate) struct Type {
 
 /// The registered types. A new one adds its line here and its variant to [`ProviderBlock`], which the composition root
 /// matches exhaustively.
-pub(crate) static TYPES: [&Type; 2] = [&local::TYPE, &kubernetes::TYPE];
+pub(crate) static TYPES: [&Type; 3] = [&local::TYPE, &kubernetes::TYPE, &gcp::TYPE];
 
 impl ProvidersConfig {
     /// What stands in for a file that was not given (OP-27): one entry `local` of type local, everything by default.

@@ -58,15 +58,41 @@ impl<'a> Keys<'a> {
         self.entries().iter().find(|entry| entry.key == key).map(|entry| &entry.value).filter(|node| node.data != Data::Null)
     }
 
-    fn fault(&self, key: &str, sink: &mut Sink<'_>, reason: impl Into<String>) {
+    /// A fault of a key.
+    pub(crate) fn tell(&self, key: &str, reason: impl Into<String>, sink: &mut Sink<'_>) {
         sink.push(self.line(key), self.path(key), reason);
+    }
+
+    /// A text that must be there and have something in it.
+    pub(crate) fn required(&mut self, key: &'static str, sink: &mut Sink<'_>) -> Option<&'a str> {
+        if self.get(key).is_none() {
+            self.tell(key, "is required", sink);
+            return None;
+        }
+        let text = self.text(key, sink)?;
+        if text.is_empty() {
+            self.tell(key, "must not be empty", sink);
+            return None;
+        }
+        Some(text)
+    }
+
+    /// One of a few words; the default stands for none.
+    pub(crate) fn word<T: Copy + Default>(&mut self, key: &'static str, words: &[(&str, T)], sink: &mut Sink<'_>) -> T {
+        let Some(text) = self.text(key, sink) else { return T::default() };
+        let found = words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value);
+        if found.is_none() {
+            let words: Vec<_> = words.iter().map(|(word, _)| *word).collect();
+            self.tell(key, format!("must be {}", words.join(" or ")), sink);
+        }
+        found.unwrap_or_default()
     }
 
     /// A text.
     pub(crate) fn text(&mut self, key: &'static str, sink: &mut Sink<'_>) -> Option<&'a str> {
         let node = self.get(key)?;
         if node.text().is_none() {
-            self.fault(key, sink, no_text(node));
+            self.tell(key, no_text(node), sink);
         }
         node.text()
     }
@@ -76,13 +102,13 @@ impl<'a> Keys<'a> {
         let number = match &self.get(key)?.data {
             Data::Number(number) => number,
             _ => {
-                self.fault(key, sink, format!("must be a whole number, {}-{}", range.start(), range.end()));
+                self.tell(key, format!("must be a whole number, {}-{}", range.start(), range.end()), sink);
                 return None;
             }
         };
         let found = number.as_u64().filter(|n| range.contains(n));
         if found.is_none() {
-            self.fault(key, sink, format!("must be {}-{}, is {number}", range.start(), range.end()));
+            self.tell(key, format!("must be {}-{}, is {number}", range.start(), range.end()), sink);
         }
         found
     }
@@ -94,7 +120,7 @@ impl<'a> Keys<'a> {
             _ => None,
         };
         if found.is_none() {
-            self.fault(key, sink, "must be a number from 0 to 1");
+            self.tell(key, "must be a number from 0 to 1", sink);
         }
         found
     }
@@ -104,7 +130,7 @@ impl<'a> Keys<'a> {
         match self.get(key)?.data {
             Data::Bool(value) => Some(value),
             _ => {
-                self.fault(key, sink, "must be true or false");
+                self.tell(key, "must be true or false", sink);
                 None
             }
         }
@@ -114,18 +140,18 @@ impl<'a> Keys<'a> {
     pub(crate) fn duration(&mut self, key: &'static str, range: RangeInclusive<Duration>, sink: &mut Sink<'_>) -> Option<Duration> {
         let (least, most) = (format_duration(*range.start()), format_duration(*range.end()));
         let Some(text) = self.get(key)?.text() else {
-            self.fault(key, sink, format!("must be a duration such as 90s or 5m, {least} to {most}"));
+            self.tell(key, format!("must be a duration such as 90s or 5m, {least} to {most}"), sink);
             return None;
         };
         match parse_duration(text) {
             Ok(found) if range.contains(&found) => Some(found),
             Ok(found) => {
-                self.fault(key, sink, format!("must be {least} to {most}, is {}", format_duration(found)));
+                self.tell(key, format!("must be {least} to {most}, is {}", format_duration(found)), sink);
                 None
             }
             Err(fault) => {
                 let hint = fault.hint().map(|hint| format!(": {hint}")).unwrap_or_default();
-                self.fault(key, sink, format!("must be a duration such as 90s or 5m, {least} to {most}{hint}"));
+                self.tell(key, format!("must be a duration such as 90s or 5m, {least} to {most}{hint}"), sink);
                 None
             }
         }
@@ -152,7 +178,7 @@ impl<'a> Keys<'a> {
     /// The items of a list with their paths.
     pub(crate) fn items(&mut self, key: &'static str, sink: &mut Sink<'_>) -> Option<Vec<(String, &'a Node)>> {
         let Data::List(items) = &self.get(key)?.data else {
-            self.fault(key, sink, "must be a list");
+            self.tell(key, "must be a list", sink);
             return None;
         };
         let path = self.path(key);
@@ -164,7 +190,7 @@ impl<'a> Keys<'a> {
         let node = self.get(key)?;
         let path = self.path(key);
         let Some(entries) = node.entries() else {
-            self.fault(key, sink, "must be a map");
+            self.tell(key, "must be a map", sink);
             return None;
         };
         let mut named = Vec::new();

@@ -67,6 +67,7 @@ impl App {
             stop_grace: settings.election.as_ref().map_or(STOP_GRACE, |election| STOP_GRACE.min(election.lease_duration / 2)),
             ports,
             metrics: Metrics::clone(system.metrics()),
+            gcp_full_payloads: settings.common.gcp_full_payloads,
         };
         let providers = providers::of(common, around);
         super::open_files::raise(super::files_needed(common, 1));

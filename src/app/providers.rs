@@ -5,9 +5,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use egress_backend_gcp::{GcpBackend, GcpConfig};
 use egress_backend_kubernetes::{KubernetesBackend, KubernetesConfig};
 use egress_backend_local::{LocalBackend, LocalConfig, Outside};
 use egress_config::cli::CommonSettings;
+use egress_config::providers::gcp::GcpBlock;
 use egress_config::providers::{KubernetesBlock, LocalBlock, ProviderBlock, ProviderEntry, ProvidersConfig};
 use egress_kube::{Access, ApiClient};
 use egress_protocol::InstallationId;
@@ -34,6 +36,8 @@ pub(super) struct Surroundings {
     pub(super) stop_grace: Duration,
     pub(super) ports: Ports,
     pub(super) metrics: Metrics,
+    /// `--gcp-wire-log-full-payloads` (GC-2).
+    pub(super) gcp_full_payloads: bool,
 }
 
 /// The cluster that Pods are made in.
@@ -50,6 +54,9 @@ pub(super) struct Cluster {
 pub(super) fn of(settings: &CommonSettings, around: Surroundings) -> ProvidersArgs {
     for warning in &settings.providers.warnings {
         tracing::warn!(warning, "WARNING: providers file");
+    }
+    if around.gcp_full_payloads {
+        tracing::warn!("WARNING: --gcp-wire-log-full-payloads: at log level gcp::wire=trace bodies of calls to Google Cloud are logged");
     }
     let make: MakeEntries = Arc::new(move |config| config.entries.iter().map(|entry| made(entry, &around)).collect());
     let entries = ProvidersArgs::new(make(&settings.providers));
@@ -82,6 +89,7 @@ pub(crate) fn for_a_check(config: &ProvidersConfig) -> Vec<egress_provider::Prov
         stop_grace: Duration::ZERO,
         ports: Ports::default(),
         metrics: Metrics::default(),
+        gcp_full_payloads: false,
     };
     config.entries.iter().map(|entry| made(entry, &around)).collect()
 }
@@ -90,7 +98,7 @@ pub(crate) fn for_a_check(config: &ProvidersConfig) -> Vec<egress_provider::Prov
 pub(super) fn connections(config: &ProvidersConfig) -> usize {
     let of = |entry: &ProviderEntry| match &entry.block {
         ProviderBlock::Local(block) => size(block.max_connections),
-        ProviderBlock::Kubernetes(_) | ProviderBlock::Kvm(_) | ProviderBlock::Kvm2(_) => 0,
+        ProviderBlock::Kubernetes(_) | ProviderBlock::Gcp(_) | ProviderBlock::Kvm(_) | ProviderBlock::Kvm2(_) => 0,
     };
     config.entries.iter().map(of).max().unwrap_or_default()
 }
@@ -109,6 +117,7 @@ fn backend(entry: &ProviderEntry, around: &Surroundings, ground: &Ground) -> Res
             let client = ApiClient::new(around.cluster.access.clone());
             Arc::new(KubernetesBackend::new(kubernetes(entry, block, around), client, ground))
         }
+        ProviderBlock::Gcp(block) => Arc::new(GcpBackend::new(gcp(entry, block, around), ground, around.ports.clock)?),
         // No file can name them yet: `config` has their blocks and does not register the types.
         ProviderBlock::Kvm(_) | ProviderBlock::Kvm2(_) => {
             return Err(Failure::new(format!("providers of type {} are not supported by this version", entry.type_name())));
@@ -120,6 +129,7 @@ fn backend(entry: &ProviderEntry, around: &Surroundings, ground: &Ground) -> Res
 fn settings(entry: &ProviderEntry, around: &Surroundings) -> Settings {
     match &entry.block {
         ProviderBlock::Local(block) => Arc::new(local(entry, block, around)),
+        ProviderBlock::Gcp(block) => Arc::new(gcp(entry, block, around).live),
         ProviderBlock::Kubernetes(_) | ProviderBlock::Kvm(_) | ProviderBlock::Kvm2(_) => Arc::new(()),
     }
 }
@@ -127,6 +137,10 @@ fn settings(entry: &ProviderEntry, around: &Surroundings) -> Settings {
 fn local(entry: &ProviderEntry, block: &LocalBlock, around: &Surroundings) -> LocalConfig {
     let config = LocalConfig::of(Arc::clone(&entry.name), around.installation.clone(), block, &around.egress_allow);
     LocalConfig { state_dir: around.state.clone(), ..config }
+}
+
+fn gcp(entry: &ProviderEntry, block: &GcpBlock, around: &Surroundings) -> GcpConfig {
+    GcpConfig::of(Arc::clone(&entry.name), around.installation.clone(), block, around.gcp_full_payloads)
 }
 
 fn kubernetes(entry: &ProviderEntry, block: &KubernetesBlock, around: &Surroundings) -> KubernetesConfig {

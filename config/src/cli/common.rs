@@ -112,6 +112,7 @@ pub(super) fn read(
         faults.value("log-level", &raw.log_level, reason);
     }
     let per_proxy_metrics = faults.switch("per-proxy-metrics", &raw.per_proxy_metrics);
+    let gcp_full_payloads = faults.switch("gcp-wire-log-full-payloads", &raw.gcp_wire_log_full_payloads);
     let trace_health_probes = faults.switch("trace-health-probes", &raw.trace_health_probes);
     if let Some(path) = &raw.check_ca_file {
         check_roots(path, faults);
@@ -148,6 +149,7 @@ pub(super) fn read(
         log_level: raw.log_level,
         per_proxy_metrics: per_proxy_metrics?,
         trace_health_probes: trace_health_probes?,
+        gcp_full_payloads: gcp_full_payloads?,
         telemetry: TelemetrySettings::default(),
         check_ca_file: raw.check_ca_file,
         check_url_allow,

@@ -199,6 +199,9 @@ pub(super) struct Common {
     /// Whether each health probe is a trace of its own, where spans are exported
     #[arg(long, value_name = "BOOL", default_value = "false", num_args = 0..=1, default_missing_value = "true")]
     pub(super) trace_health_probes: String,
+    /// Whether the wire tier of the log shows the bodies of calls to Google Cloud; user-data and tokens stay out
+    #[arg(long, value_name = "BOOL", default_value = "false", num_args = 0..=1, default_missing_value = "true")]
+    pub(super) gcp_wire_log_full_payloads: String,
     /// Roots in PEM that probes trust beside the system's
     #[arg(long, value_name = "FILE")]
     pub(super) check_ca_file: Option<PathBuf>,

@@ -100,6 +100,8 @@ pub struct CommonSettings {
     pub log_level: String,
     /// `--per-proxy-metrics`.
     pub per_proxy_metrics: bool,
+    /// `--gcp-wire-log-full-payloads` (GC-2).
+    pub gcp_full_payloads: bool,
     /// `--trace-health-probes` (HE-8).
     pub trace_health_probes: bool,
     /// The `OTEL_*` variables.

@@ -55,7 +55,7 @@ fn without_flags_standalone_is_the_demonstration_with_the_defaults_of_op_27() {
     let gc = GcSettings { interval: Duration::from_secs(600), min_age: Duration::from_secs(600), max_deletes: 10, dry_run: false };
     assert_eq!(settings.common.gc, gc);
     assert_eq!(settings.common.checks, CheckRounds { interval: Duration::from_secs(60), timeout: Duration::from_secs(15) });
-    assert!(!settings.common.trace_health_probes && !settings.common.telemetry.export);
+    assert!(!settings.common.trace_health_probes && !settings.common.gcp_full_payloads && !settings.common.telemetry.export);
 }
 
 /// HT-01 (PH-8…10).

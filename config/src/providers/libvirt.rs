@@ -168,7 +168,7 @@ fn of(block: &ProviderBlock) -> Option<(&'static str, &Block)> {
     match block {
         ProviderBlock::Kvm(block) => Some((KVM.name, block)),
         ProviderBlock::Kvm2(block) => Some((KVM2.name, block)),
-        ProviderBlock::Local(_) | ProviderBlock::Kubernetes(_) => None,
+        ProviderBlock::Local(_) | ProviderBlock::Kubernetes(_) | ProviderBlock::Gcp(_) => None,
     }
 }
 

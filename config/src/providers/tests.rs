@@ -93,11 +93,11 @@ fn every_fault_of_a_file_is_told_at_once() {
             "providers.yaml:2: providers[0] \"Lab\", name: must be a DNS-1123 label: at most 63 of a-z, 0-9 and -, beginning and ending with a letter or digit",
             "providers.yaml:4: providers[0] \"Lab\", local.maxConnections: must be 1-65536, is 0",
             "providers.yaml:4: providers[0] \"Lab\", local.conectTimeout: is not a known key: known are listenAddresses, sourceAddresses, insecureOpenProxy, allowedClients, allowedTargets, maxConnections, maxHeaderBytes, connectTimeout, idleTimeout, faults",
-            "providers.yaml:6: providers[1] \"lab\", type: \"vmware\" is not a type of this version: known are local, kubernetes",
+            "providers.yaml:6: providers[1] \"lab\", type: \"vmware\" is not a type of this version: known are local, kubernetes, gcp",
             "providers.yaml:9: providers[2] \"lab\", maxConcurrentCreates: must be 1-64, is 65",
             "providers.yaml:10: providers[3], must be a map",
             "providers.yaml:11: providers[4], name: is required",
-            "providers.yaml:11: providers[4], type: is required: one of local, kubernetes",
+            "providers.yaml:11: providers[4], type: is required: one of local, kubernetes, gcp",
             "providers.yaml:7: providers[2] \"lab\", name: is the name of providers[1], too: names must be unique",
         ]
     );

@@ -3,12 +3,13 @@
 use std::fmt;
 use std::sync::Arc;
 
+use egress_config::providers::gcp::AddressMode;
 use egress_protocol::Secret;
 use egress_protocol::provider::CreateRequest;
 use egress_provider::{BackendError, ownership};
 use serde_json::{Value, json};
 
-use crate::config::{AddressMode, GcpConfig};
+use crate::config::GcpConfig;
 use crate::place::Place;
 
 /// The longest metadata value that Compute Engine takes: 256 KiB.

@@ -1,9 +1,9 @@
 //! What the composition root fills in from the providers file (provider-gcp.md §1) and from the process.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use egress_config::providers::gcp::{AddressMode, Credentials, GcpBlock};
 use egress_protocol::InstallationId;
 
 /// One entry of type `gcp`, validated.
@@ -28,11 +28,31 @@ pub struct GcpConfig {
     /// `endpoint`, without a slash at its end.
     pub endpoint: String,
     /// Where tokens come from: the chain of GC-21, resolved where settings are read (GC-33).
-    pub credentials: CredentialSource,
+    pub credentials: Credentials,
     /// `--gcp-wire-log-full-payloads` (GC-2).
     pub full_payloads: bool,
     /// How long calls may take, and how much one page holds.
     pub budgets: Budgets,
+}
+
+impl GcpConfig {
+    /// What an entry says. `full_payloads` is the flag of GC-2.
+    pub fn of(entry: impl Into<Arc<str>>, installation: InstallationId, block: &GcpBlock, full_payloads: bool) -> Self {
+        Self {
+            entry: entry.into(),
+            installation,
+            project: block.project.clone(),
+            network: block.network.clone(),
+            subnetwork: block.subnetwork.clone(),
+            network_tag: block.network_tag.clone(),
+            address_mode: block.address_mode,
+            live: Live { disk_size_gb: block.disk_size_gb, quota_regions: block.quota_regions.clone() },
+            endpoint: block.endpoint.clone(),
+            credentials: block.credentials.clone(),
+            full_payloads,
+            budgets: Budgets::default(),
+        }
+    }
 }
 
 /// The keys that need no restart (GC-32).
@@ -43,27 +63,6 @@ pub struct Live {
     /// `quotaRegions`.
     pub quota_regions: Vec<String>,
 }
-
-/// Which of a virtual machine's addresses the proxy is reached at (GC-9).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AddressMode {
-    /// An ephemeral external one.
-    External,
-    /// That in the network: operator and clients need a route, egress needs Cloud NAT (GC-25).
-    Internal,
-}
-
-/// Where tokens come from.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum CredentialSource {
-    /// A credential file of one of three kinds, read anew for each token (PC-74).
-    File(PathBuf),
-    /// The metadata server, by `HOST[:PORT]`.
-    Metadata(String),
-}
-
-/// The host of the metadata server where nothing else is said.
-pub const METADATA_HOST: &str = "metadata.google.internal";
 
 /// GC-27, in one place so that tests can shrink them (PC-65).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,8 +8,6 @@
 //! - [`GcpBackend`]: the provider contract over the calls
 //! - [`GcpConfig`]: what the composition root fills in from the providers file
 //!
-//! Not reachable from a providers file yet: the type has no block in `config` and no constructor in the composition root.
-//!
 //! What must stay true: no request is sent twice but after a refused token, then with the same `requestId`; what is not
 //! ours by its labels is never touched; a 404 is NotFound only when no insert is running or has failed untold; neither a
 //! token nor user-data is in any line, span or error.
@@ -36,7 +34,7 @@ mod tokens;
 mod wire;
 
 pub use backend::GcpBackend;
-pub use config::{AddressMode, Budgets, CredentialSource, GcpConfig, Live, METADATA_HOST};
+pub use config::{Budgets, GcpConfig, Live};
 
 /// The type in the providers file.
 pub const TYPE: &str = "gcp";

@@ -2,9 +2,9 @@
 
 use std::net::Ipv4Addr;
 
+use egress_config::providers::gcp::AddressMode;
 use egress_protocol::provider::InstanceState;
 
-use crate::config::AddressMode;
 use crate::model::Vm;
 
 /// The table of GC-8. A status that Compute Engine has invented since reads as `Stopped` (PC-30).

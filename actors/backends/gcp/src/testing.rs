@@ -4,11 +4,12 @@ use std::process::Command;
 use std::sync::{Arc, OnceLock};
 
 use data_encoding::BASE64;
+use egress_config::providers::gcp::{AddressMode, Credentials, METADATA_HOST};
 use egress_protocol::provider::CreateRequest;
 use egress_protocol::resource::Placement;
 use egress_protocol::{InstallationId, InstanceName, Secret, Uid};
 
-use crate::config::{AddressMode, Budgets, CredentialSource, GcpConfig, Live, METADATA_HOST};
+use crate::config::{Budgets, GcpConfig, Live};
 
 pub(crate) fn config() -> GcpConfig {
     GcpConfig {
@@ -21,7 +22,7 @@ pub(crate) fn config() -> GcpConfig {
         address_mode: AddressMode::External,
         live: Live { disk_size_gb: 10, quota_regions: Vec::new() },
         endpoint: "https://compute.googleapis.com".to_owned(),
-        credentials: CredentialSource::Metadata(METADATA_HOST.to_owned()),
+        credentials: Credentials::Metadata(METADATA_HOST.to_owned()),
         full_payloads: false,
         budgets: Budgets::default(),
     }

@@ -33,7 +33,7 @@ const MIME: [&str; 2] = ["MIME-Version:", "Content-Type:"];
 /// The block of an entry of type `type_`. `None` when there is nothing to go on with; faults go to the sink.
 pub(super) fn block(type_: &str, node: &Node, sink: &mut Sink<'_>) -> Option<Block> {
     let mut keys = Keys::new(node, type_, sink)?;
-    let ssh_key_file = required(&mut keys, "sshKeyFile", sink);
+    let ssh_key_file = keys.required("sshKeyFile", sink);
     let insecure = keys.flag("insecureIgnoreHostKey", sink).unwrap_or(false);
     let known_hosts_file = known_hosts(&mut keys, insecure, sink);
     let disk_gib = keys.number("diskSizeGb", 0..=MOST_GIB, sink).filter(|size| *size > 0).unwrap_or(DISK);
@@ -44,7 +44,7 @@ pub(super) fn block(type_: &str, node: &Node, sink: &mut Sink<'_>) -> Option<Blo
     let images = free_map(&mut keys, "images", image, sink);
     let machine_types = free_map(&mut keys, "machineTypes", machine_type, sink);
     if machine_types.is_none() && empty_map(&mut keys, "machineTypes") {
-        tell(&keys, "machineTypes", "must define at least one profile", sink);
+        keys.tell("machineTypes", "must define at least one profile", sink);
     }
     let hosts = hosts(&mut keys, sink);
     keys.finish(sink);
@@ -61,55 +61,26 @@ pub(super) fn block(type_: &str, node: &Node, sink: &mut Sink<'_>) -> Option<Blo
     })
 }
 
-fn tell(keys: &Keys<'_>, key: &str, reason: impl Into<String>, sink: &mut Sink<'_>) {
-    sink.push(keys.line(key), keys.path(key), reason);
-}
-
-/// A text that must be there and have something in it.
-fn required<'a>(keys: &mut Keys<'a>, key: &'static str, sink: &mut Sink<'_>) -> Option<&'a str> {
-    if keys.get(key).is_none() {
-        tell(keys, key, "is required", sink);
-        return None;
-    }
-    let text = keys.text(key, sink)?;
-    if text.is_empty() {
-        tell(keys, key, "must not be empty", sink);
-        return None;
-    }
-    Some(text)
-}
-
-/// One of a few words.
-fn word<T: Copy + Default>(keys: &mut Keys<'_>, key: &'static str, words: &[(&str, T)], sink: &mut Sink<'_>) -> T {
-    let Some(text) = keys.text(key, sink) else { return T::default() };
-    let found = words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value);
-    if found.is_none() {
-        let words: Vec<_> = words.iter().map(|(word, _)| *word).collect();
-        tell(keys, key, format!("must be {}", words.join(" or ")), sink);
-    }
-    found.unwrap_or_default()
-}
-
 fn known_hosts<'a>(keys: &mut Keys<'a>, insecure: bool, sink: &mut Sink<'_>) -> Option<&'a str> {
     if keys.get("knownHostsFile").is_none() {
         if !insecure {
-            tell(keys, "knownHostsFile", "is required: only insecureIgnoreHostKey: true does without", sink);
+            keys.tell("knownHostsFile", "is required: only insecureIgnoreHostKey: true does without", sink);
         }
         return None;
     }
-    required(keys, "knownHostsFile", sink)
+    keys.required("knownHostsFile", sink)
 }
 
 /// LV-26. A fault shows nothing of it.
 fn vendor_data(keys: &mut Keys<'_>, agent: bool, sink: &mut Sink<'_>) -> Secret {
     let text = keys.text("vendorData", sink).unwrap_or_default();
     if text.len() > VENDOR_DATA_LIMIT {
-        tell(keys, "vendorData", format!("must be at most {VENDOR_DATA_LIMIT} bytes, is {}", text.len()), sink);
+        keys.tell("vendorData", format!("must be at most {VENDOR_DATA_LIMIT} bytes, is {}", text.len()), sink);
     } else if !text.is_empty() && !BEGINNINGS.iter().any(|beginning| text.starts_with(beginning)) {
-        tell(keys, "vendorData", format!("must begin as cloud-init knows it: {}", BEGINNINGS.join(", ")), sink);
+        keys.tell("vendorData", format!("must begin as cloud-init knows it: {}", BEGINNINGS.join(", ")), sink);
     } else if agent && MIME.iter().any(|beginning| text.starts_with(beginning)) {
         let reason = "is a MIME document, which cannot be nested in the one that installs the guest agent: set installGuestAgent: false";
-        tell(keys, "vendorData", reason, sink);
+        keys.tell("vendorData", reason, sink);
     }
     Secret::new(text.to_owned())
 }
@@ -117,14 +88,14 @@ fn vendor_data(keys: &mut Keys<'_>, agent: bool, sink: &mut Sink<'_>) -> Secret 
 /// Images by URL in a placement: not built yet, so whoever asks for them is told.
 fn url_images(keys: &mut Keys<'_>, sink: &mut Sink<'_>) {
     if keys.flag("allowURLImages", sink) == Some(true) {
-        tell(keys, "allowURLImages", format!("true {UNSUPPORTED}: name each image in images"), sink);
+        keys.tell("allowURLImages", format!("true {UNSUPPORTED}: name each image in images"), sink);
     }
     let hosts = keys.list("urlImageHosts", sink, |host| match grammar::is_host(host) {
         true => Ok(()),
         false => Err("must be a host name".to_owned()),
     });
     if hosts.is_some_and(|hosts| !hosts.is_empty()) {
-        tell(keys, "urlImageHosts", format!("{UNSUPPORTED}: it goes with allowURLImages"), sink);
+        keys.tell("urlImageHosts", format!("{UNSUPPORTED}: it goes with allowURLImages"), sink);
     }
 }
 
@@ -160,24 +131,24 @@ fn image(item: &Named<'_>, sink: &mut Sink<'_>) -> Option<Image> {
         sink.push(item.node.line, &item.path, format!("must not begin with {URL_PREFIX}: those keys are images by URL"));
     }
     let mut keys = Keys::new(item.node, &item.path, sink)?;
-    let url = required(&mut keys, "url", sink).filter(|url| match check_url(url) {
+    let url = keys.required("url", sink).filter(|url| match check_url(url) {
         Ok(()) => true,
         Err(reason) => {
-            tell(&keys, "url", reason, sink);
+            keys.tell("url", reason, sink);
             false
         }
     });
     let given = keys.get("sha256").is_some();
     let sha256 = keys.text("sha256", sink);
     if sha256.is_some_and(|digest| digest.len() != 64 || !digest.bytes().all(|b| b.is_ascii_hexdigit())) {
-        tell(&keys, "sha256", "must be 64 hexadecimal digits", sink);
+        keys.tell("sha256", "must be 64 hexadecimal digits", sink);
     } else if !given && url.is_some_and(|url| url.starts_with("http://")) {
-        tell(&keys, "sha256", "is required for a url of http://: nothing else says that the image is the one that is meant", sink);
+        keys.tell("sha256", "is required for a url of http://: nothing else says that the image is the one that is meant", sink);
     }
-    let format = word(&mut keys, "format", &[("qcow2", Format::Qcow2), ("raw", Format::Raw)], sink);
-    let firmware = word(&mut keys, "firmware", &[("uefi", Firmware::Uefi), ("bios", Firmware::Bios)], sink);
+    let format = keys.word("format", &[("qcow2", Format::Qcow2), ("raw", Format::Raw)], sink);
+    let firmware = keys.word("firmware", &[("uefi", Firmware::Uefi), ("bios", Firmware::Bios)], sink);
     let buses = [("scsi", SeedBus::Scsi), ("virtio", SeedBus::Virtio), ("sata", SeedBus::Sata)];
-    let seed_bus = word(&mut keys, "seedBus", &buses, sink);
+    let seed_bus = keys.word("seedBus", &buses, sink);
     keys.finish(sink);
     Some(Image { url: url?.to_owned(), sha256: sha256.map(str::to_ascii_lowercase), format, firmware, seed_bus })
 }
@@ -203,7 +174,7 @@ fn machine_type(item: &Named<'_>, sink: &mut Sink<'_>) -> Option<MachineType> {
     let mut keys = Keys::new(item.node, &item.path, sink)?;
     for key in ["vcpus", "memoryMiB"] {
         if keys.get(key).is_none() {
-            tell(&keys, key, "is required", sink);
+            keys.tell(key, "is required", sink);
         }
     }
     let vcpus = keys.number("vcpus", 1..=256, sink).and_then(|n| u32::try_from(n).ok());
@@ -215,7 +186,7 @@ fn machine_type(item: &Named<'_>, sink: &mut Sink<'_>) -> Option<MachineType> {
 fn hosts(keys: &mut Keys<'_>, sink: &mut Sink<'_>) -> Vec<Host> {
     let items = keys.items("hosts", sink);
     if items.as_ref().is_some_and(Vec::is_empty) || keys.get("hosts").is_none() {
-        tell(keys, "hosts", "must list at least one host", sink);
+        keys.tell("hosts", "must list at least one host", sink);
     }
     let mut hosts = Vec::new();
     let mut names: Vec<&str> = Vec::new();
@@ -238,31 +209,31 @@ fn hosts(keys: &mut Keys<'_>, sink: &mut Sink<'_>) -> Vec<Host> {
 fn host(node: &Node, path: &str, sink: &mut Sink<'_>) -> Option<Host> {
     let mut keys = Keys::new(node, path, sink)?;
     let name = identifier(&mut keys, "name", sink);
-    let address = required(&mut keys, "address", sink).and_then(|text| {
+    let address = keys.required("address", sink).and_then(|text| {
         let found = address(text);
         if found.is_none() {
             let reason = "must be host:port, such as kvm-1.example:22 or [2001:db8::7]:22";
-            tell(&keys, "address", reason, sink);
+            keys.tell("address", reason, sink);
         }
         found
     });
-    let user = required(&mut keys, "user", sink);
+    let user = keys.required("user", sink);
     if user.is_some_and(|user| user.chars().any(|c| c.is_whitespace() || c.is_control())) {
-        tell(&keys, "user", "must not have white space or control characters in it", sink);
+        keys.tell("user", "must not have white space or control characters in it", sink);
     }
     let socket = keys.text("socket", sink).unwrap_or("/var/run/libvirt/libvirt-sock");
     if !socket.starts_with('/') || socket.len() > SOCKET_LIMIT || socket.chars().any(char::is_control) {
-        tell(&keys, "socket", format!("must be an absolute path of at most {SOCKET_LIMIT} characters"), sink);
+        keys.tell("socket", format!("must be an absolute path of at most {SOCKET_LIMIT} characters"), sink);
     }
     let pool = if keys.get("pool").is_some() { identifier(&mut keys, "pool", sink) } else { Some("default") };
-    let bridge = required(&mut keys, "bridge", sink);
+    let bridge = keys.required("bridge", sink);
     if bridge.is_some_and(|bridge| bridge.len() > 15 || !bridge.bytes().all(|b| b.is_ascii_alphanumeric() || b"_.:-".contains(&b))) {
-        tell(&keys, "bridge", "must be 1-15 of A-Z, a-z, 0-9, _, ., : and -", sink);
+        keys.tell("bridge", "must be 1-15 of A-Z, a-z, 0-9, _, ., : and -", sink);
     }
-    let virt_type = word(&mut keys, "virtType", &[("kvm", VirtType::Kvm), ("qemu", VirtType::Qemu)], sink);
+    let virt_type = keys.word("virtType", &[("kvm", VirtType::Kvm), ("qemu", VirtType::Qemu)], sink);
     let reserve = keys.number("poolReserveGiB", 0..=MOST_GIB, sink).map(|size| size.saturating_mul(GIB));
     if keys.flag("neighbourFallback", sink) == Some(true) {
-        tell(&keys, "neighbourFallback", format!("true {UNSUPPORTED}"), sink);
+        keys.tell("neighbourFallback", format!("true {UNSUPPORTED}"), sink);
     }
     keys.finish(sink);
     let (host, port) = address?;
@@ -280,9 +251,9 @@ fn host(node: &Node, path: &str, sink: &mut Sink<'_>) -> Option<Host> {
 }
 
 fn identifier<'a>(keys: &mut Keys<'a>, key: &'static str, sink: &mut Sink<'_>) -> Option<&'a str> {
-    let text = required(keys, key, sink)?;
+    let text = keys.required(key, sink)?;
     if !is_identifier(text) {
-        tell(keys, key, IDENTIFIER, sink);
+        keys.tell(key, IDENTIFIER, sink);
     }
     Some(text)
 }

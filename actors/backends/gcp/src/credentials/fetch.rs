@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use egress_config::providers::gcp::Credentials;
 use egress_protocol::{Clock, Secret};
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use serde::Deserialize;
@@ -10,7 +11,6 @@ use serde::de::DeserializeOwned;
 
 use super::file::{CredentialFile, External, SubjectSource};
 use super::{SCOPE, Token, jwt};
-use crate::config::CredentialSource;
 use crate::error::TokenError;
 
 /// Federation asks for the wide scope and the impersonated account for the narrow one, as STS demands.
@@ -24,7 +24,7 @@ const UNKNOWN_LIFETIME: Duration = Duration::from_secs(10 * 60);
 #[derive(Debug, Clone)]
 pub(crate) struct Fetcher {
     pub(crate) http: reqwest::Client,
-    pub(crate) source: CredentialSource,
+    pub(crate) source: Credentials,
     pub(crate) clock: Clock,
 }
 
@@ -46,8 +46,8 @@ impl Fetcher {
     /// A new token. Reads the file anew.
     pub(crate) async fn fetch(&self) -> Result<Token, TokenError> {
         match &self.source {
-            CredentialSource::Metadata(host) => self.ask_metadata(host).await,
-            CredentialSource::File(path) => {
+            Credentials::Metadata(host) => self.ask_metadata(host).await,
+            Credentials::File { path, .. } => {
                 let bytes = read(path).await?;
                 let unreadable = |why: String| TokenError::Unreadable(format!("{}: {why}", path.display()));
                 match CredentialFile::parse(&bytes).map_err(unreadable)? {

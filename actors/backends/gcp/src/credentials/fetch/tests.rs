@@ -72,7 +72,7 @@ fn complete(request: &[u8]) -> bool {
     body.len() >= length.unwrap_or(0)
 }
 
-fn fetcher(source: CredentialSource) -> Fetcher {
+fn fetcher(source: Credentials) -> Fetcher {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let http = crate::client::http(&Budgets::default()).unwrap();
     Fetcher { http, source, clock: Clock::starting_at(Timestamp::parse("2026-12-01T12:00:00Z").unwrap()) }
@@ -83,17 +83,17 @@ fn token_answer(token: &str) -> Value {
 }
 
 /// A credential file, which lives as long as its folder.
-fn file(content: &Value) -> (tempfile::TempDir, CredentialSource) {
+fn file(content: &Value) -> (tempfile::TempDir, Credentials) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("credentials.json");
     std::fs::write(&path, content.to_string()).unwrap();
-    (folder, CredentialSource::File(path))
+    (folder, Credentials::File { path, named_by: "credentialsFile" })
 }
 
 #[tokio::test]
 async fn the_metadata_server_is_asked_with_its_header() {
     let server = Endpoint::new(&[("/token", 200, token_answer("of-metadata")), ("/email", 200, json!("sa@p.example"))]).await;
-    let token = fetcher(CredentialSource::Metadata(server.host().to_owned())).fetch().await.unwrap();
+    let token = fetcher(Credentials::Metadata(server.host().to_owned())).fetch().await.unwrap();
     assert_eq!((token.secret.expose().as_str(), token.lasts), ("of-metadata", Duration::from_secs(3599)));
     assert_eq!(token.account.as_deref(), Some("sa@p.example"));
     assert!(server.asked().iter().all(|asked| asked.to_ascii_lowercase().contains("metadata-flavor: google")), "{:?}", server.asked());
@@ -157,7 +157,7 @@ async fn another_issuers_token_is_exchanged_and_impersonates() {
 /// GC-22, PC-57, PC-75: what is missing may land, what cannot be read is no use, and no answer is told on.
 #[tokio::test]
 async fn each_failure_has_its_kind_and_none_says_a_secret() {
-    let missing = CredentialSource::File("/nowhere/credentials.json".into());
+    let missing = Credentials::File { path: "/nowhere/credentials.json".into(), named_by: "credentialsFile" };
     assert!(matches!(fetcher(missing).fetch().await, Err(TokenError::Missing(_))));
     let (_folder, unknown) = file(&json!({"type": "gdch_service_account"}));
     assert!(matches!(fetcher(unknown).fetch().await, Err(TokenError::Unreadable(_))));
