@@ -19,6 +19,7 @@ mod cluster;
 mod crash;
 mod demo;
 mod files;
+mod gcp;
 mod guard;
 mod hostile;
 mod leases;
