@@ -1,6 +1,7 @@
 //! What the whole-system tests share: the operator as a process, an HTTP client, origins to fetch, third-party proxies,
 //! and the one way to skip.
 
+pub mod bridge;
 pub mod cluster;
 pub mod documents;
 pub mod forwarder;
