@@ -131,7 +131,8 @@ impl Cloud {
     }
 
     fn moves_to(&self, name: &str, address: Ipv4Addr) {
-        let nat = |vm: &mut serde_json::Map<String, Value>| vm["networkInterfaces"][0]["accessConfigs"][0]["natIP"] = json!(address.to_string());
+        let nat =
+            |vm: &mut serde_json::Map<String, Value>| vm["networkInterfaces"][0]["accessConfigs"][0]["natIP"] = json!(address.to_string());
         self.fake.alter(ZONE, name, Some(&nat));
     }
 

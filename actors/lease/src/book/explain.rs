@@ -92,9 +92,7 @@ impl Book {
                 };
                 (ExcludedBy::CoolingDown, Some(words), Some(cooling.until))
             }
-            Class::AtCapacity => {
-                (ExcludedBy::AtCapacity, None, self.leases.first_end(self.fleet.cold(slot).first_lease))
-            }
+            Class::AtCapacity => (ExcludedBy::AtCapacity, None, self.leases.first_end(self.fleet.cold(slot).first_lease)),
         };
         Candidate { excluded_by: Some(rule), detail, until, ..candidate }
     }

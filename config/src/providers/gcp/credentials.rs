@@ -47,7 +47,10 @@ pub(super) struct Environment {
 const WELL_KNOWN: &str = "application_default_credentials.json";
 
 impl Environment {
-    #[expect(clippy::disallowed_methods, reason = "the file is read in places that no command line leads to; these variables are Google's, not ours")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the file is read in places that no command line leads to; these variables are Google's, not ours"
+    )]
     pub(super) fn of_process() -> Self {
         Self::of(|name| std::env::var_os(name))
     }

@@ -133,7 +133,8 @@ fn check_endpoint(url: &str) -> Result<(), String> {
     if rest.contains(['/', '?']) {
         return Err("must not have a path or a query: the API's own are added".to_owned());
     }
-    let host = rest.strip_prefix('[').map_or_else(|| rest.split(':').next().unwrap_or_default(), |v6| v6.split(']').next().unwrap_or_default());
+    let host =
+        rest.strip_prefix('[').map_or_else(|| rest.split(':').next().unwrap_or_default(), |v6| v6.split(']').next().unwrap_or_default());
     let loopback = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback());
     if trimmed.starts_with("http://") && !loopback {
         return Err("must be https:// off loopback: a token is sent there".to_owned());

@@ -57,7 +57,10 @@ credentialsFile: /etc/proxy-operator/gcp/credentials.json
 endpoint: http://127.0.0.1:8080/
 ";
     let block = read(text, &Environment::default());
-    assert_eq!((block.project.as_str(), block.disk_size_gb, block.address_mode), ("example.com:old-project", 65_536, AddressMode::Internal));
+    assert_eq!(
+        (block.project.as_str(), block.disk_size_gb, block.address_mode),
+        ("example.com:old-project", 65_536, AddressMode::Internal)
+    );
     assert_eq!((block.network_tag.as_str(), block.endpoint.as_str()), ("crawl", "http://127.0.0.1:8080"));
     assert_eq!(block.quota_regions, ["europe-west1", "us-east4"]);
     assert!(block.subnetwork.is_some_and(|path| path.ends_with("/crawl-ew1")));
