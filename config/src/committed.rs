@@ -185,6 +185,7 @@ fn the_document_has_every_key_of_the_providers_file() {
     assert_eq!(names(&documented(document, "### Items of `faults`")), known("local", "local: {faults: [{proxies: '*', zz: 1}]}"));
     assert_eq!(names(&documented(document, "### The block `kubernetes`")), known("kubernetes", "kubernetes: {zz: 1}"));
     assert_eq!(names(&documented(document, "### The block `gcp`")), known("gcp", "gcp: {zz: 1}"));
+    assert_eq!(names(&documented("../docs/gcp-provider.md", "### The block")), known("gcp", "gcp: {zz: 1}"));
     assert_eq!(names(&documented("../docs/kubernetes-provider.md", "### The block")), known("kubernetes", "kubernetes: {zz: 1}"));
 }
 

@@ -73,7 +73,7 @@ class Life(Case):
         [pod] = eventually(lambda: [p for p in plane.get("pod", namespace=NAMESPACE)["items"] if p["metadata"]["name"].startswith(NAME)], "the Deployment's Pod")
         self.assertEqual(pod["spec"]["containers"][0]["args"][0], "run")
         self.assertEqual({m["mountPath"] for m in pod["spec"]["containers"][0]["volumeMounts"]},
-                         {"/etc/proxy-operator", "/etc/discovery-token", "/tmp", "/var/run/secrets/kubernetes.io/serviceaccount"})
+                         {"/etc/proxy-operator", "/etc/proxy-operator/gcp", "/etc/proxy-operator/kvm", "/etc/proxy-operator/proxmox", "/etc/discovery-token", "/tmp", "/var/run/secrets/kubernetes.io/serviceaccount"})
         # `helm test` makes its Pod as well, though nobody runs it here.
         plane.apply(find(objects(), "Pod"), more=["--dry-run=server"])
 

@@ -105,6 +105,11 @@ class Pod(ChartCase):
         mounts = {m["mountPath"]: m for m in one["volumeMounts"]}
         self.assertEqual(mounts["/etc/proxy-operator"], {"name": "providers-config", "mountPath": "/etc/proxy-operator", "readOnly": True})
         self.assertFalse([m for m in one["volumeMounts"] if "subPath" in m])
+        volumes = {v["name"]: v for v in deployment()["spec"]["template"]["spec"]["volumes"]}
+        for secret, folder in {"gcp-credentials": "gcp", "kvm-ssh": "kvm", "proxmox-token": "proxmox"}.items():
+            path = f"/etc/proxy-operator/{folder}"
+            self.assertEqual(mounts[path], {"name": secret, "mountPath": path, "readOnly": True})
+            self.assertEqual(volumes[secret]["secret"], {"secretName": secret, "optional": True, "defaultMode": 0o440})
         changed = {"providers": {"lab": {"type": "local"}}}
         self.assertEqual(deployment()["spec"]["template"], deployment(changed)["spec"]["template"])
 

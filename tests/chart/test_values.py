@@ -72,7 +72,7 @@ class Strictness(ChartCase):
             yield from self.strict(inner, (*path, key))
 
     def test_a_key_that_is_not_known_is_refused_wherever_it_stands(self):
-        places = list(self.strict(SCHEMA)) + [("providers", "kubernetes"), ("providers", "kubernetes", "kubernetes"), ("providers", "kubernetes", "local")]
+        places = list(self.strict(SCHEMA)) + [("providers", "kubernetes"), ("providers", "kubernetes", "kubernetes"), ("providers", "kubernetes", "gcp"), ("providers", "kubernetes", "local")]
         self.assertGreater(len(places), 15)
         for path in places:
             with self.subTest(".".join(path)):
@@ -97,6 +97,9 @@ class Strictness(ChartCase):
             ({"logLevel": "info debug"}, "logLevel"),
             ({"providers": {"Lab": {"type": "local"}}}, "Lab"),
             ({"providers": {"lab": {"type": "kvm"}}}, "type"),
+            ({"providers": {"lab": {"type": "gcp", "gcp": {}}}}, "project"),
+            ({"providers": {"lab": {"type": "gcp", "gcp": {"project": "p1", "diskSizeGb": 9}}}}, "diskSizeGb"),
+            ({"providers": {"lab": {"type": "gcp", "gcp": {"project": "p1", "endpoint": "compute.example"}}}}, "endpoint"),
             ({"providers": {"lab": {}}}, "type"),
             ({"providers": {"lab": {"type": "local", "maxConcurrentCreates": 65}}}, "maxConcurrentCreates"),
             ({"providers": {"kubernetes": {"kubernetes": {"maxFileDescriptors": 100}}}}, "maxFileDescriptors"),

@@ -130,3 +130,10 @@ The flags, one a line (OP-27). A flag that is true is given bare, which flags wi
 {{ end -}}
 {{ end -}}
 {{- end }}
+
+{{- /* Secrets with the credentials of providers, each with its folder below the providers file (IN-6). */}}
+{{- define "epo.providerSecrets" -}}
+gcp-credentials: gcp
+kvm-ssh: kvm
+proxmox-token: proxmox
+{{- end }}

@@ -15,7 +15,7 @@ const CRAWL: &str = "crawl";
 const CLIENT: (&str, &str) = ("crawlers", "client");
 const SAMPLE: &str = "config/samples/kubernetes.yaml";
 const PROXY: &str = "kubernetes-1";
-/// Where a provider's key would be mounted: below the providers file, and there whether the Secret is or not (IN-6).
+/// Where the chart mounts a provider's key: below the providers file, and there whether the Secret is or not (IN-6).
 const NESTED: &str = "/etc/proxy-operator/kvm";
 
 /// The sample as it is but for the check URL: the default one is on the internet.
@@ -139,23 +139,16 @@ async fn the_whole_way_from_helm_install_to_traffic_and_back_to_nothing() {
     node.restricted(NAMESPACE).await;
     node.restricted(CRAWL).await;
     node.restricted(CLIENT.0).await;
-    let volume = |more: &str| format!("extraVolumes[1].{more}");
-    let optional = [
-        volume("name=kvm-ssh"),
-        volume("secret.secretName=kvm-ssh"),
-        volume("secret.optional=true"),
-        "extraVolumeMounts[1].name=kvm-ssh".to_owned(),
-        format!("extraVolumeMounts[1].mountPath={NESTED}"),
-        "extraVolumeMounts[1].readOnly=true".to_owned(),
+    let settings = [
         // A Squid takes some seconds to end, and a new entry is to be checked before a minute has gone.
-        "settings.poll-deletion=2s".to_owned(),
-        "settings.provider-check-interval=10s".to_owned(),
+        "settings.poll-deletion=2s",
+        "settings.provider-check-interval=10s",
         // An uninstall takes the right to give the Lease back before the last replica has ended: it runs out.
-        "settings.leader-election-lease-duration=5s".to_owned(),
-        "settings.leader-election-renew-deadline=3s".to_owned(),
-        "settings.leader-election-retry-period=1s".to_owned(),
+        "settings.leader-election-lease-duration=5s",
+        "settings.leader-election-renew-deadline=3s",
+        "settings.leader-election-retry-period=1s",
     ];
-    let set: Vec<&str> = TRUST.into_iter().chain(optional.iter().map(String::as_str)).collect();
+    let set: Vec<&str> = TRUST.into_iter().chain(settings).collect();
     node.install(&set, None).await;
     steps.done("helm install --wait");
     node.client(CLIENT.0, CLIENT.1).await;
