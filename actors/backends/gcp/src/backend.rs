@@ -2,6 +2,8 @@
 
 mod absence;
 #[cfg(test)]
+mod conformance;
+#[cfg(test)]
 mod tests;
 
 use std::fmt;

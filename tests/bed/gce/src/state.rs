@@ -146,6 +146,17 @@ impl FakeGce {
         self.state().insert_fails.push((code.to_owned(), message.to_owned()));
     }
 
+    /// The insert that made an instance turns out to have failed: the instance is gone.
+    pub fn fail_insert_of(&self, zone: &str, name: &str, code: &str, message: &str) {
+        let mut state = self.state();
+        state.instances.remove(&(zone.to_owned(), name.to_owned()));
+        let mut operations = state.operations.values_mut();
+        if let Some(operation) = operations.find(|operation| operation.insert && operation.zone == zone && operation.instance == name) {
+            operation.json.insert("status".to_owned(), json!("DONE"));
+            operation.json.insert("error".to_owned(), json!({"errors": [{"code": code, "message": message}]}));
+        }
+    }
+
     /// The next delete is accepted and fails later.
     pub fn fail_next_delete(&self, code: &str, message: &str) {
         self.state().delete_fails.push((code.to_owned(), message.to_owned()));
