@@ -44,7 +44,7 @@ pub struct Exchange {
 }
 
 impl Exchange {
-    /// As a line for `disco_check.py`.
+    /// As a line for `official/discovery.py`.
     pub fn to_json(&self) -> Value {
         let read = |bytes: &[u8]| serde_json::from_slice::<Value>(bytes).unwrap_or(Value::Null);
         json!({"method": self.method, "path": self.path, "request": read(&self.body), "status": self.answer.status, "response": read(&self.answer.body)})
