@@ -213,6 +213,22 @@ async fn a_late_failure_is_told_and_tried_again() {
     assert_eq!(count(&log, "POST"), 2, "{name}: once refused, once made: {log:#?}");
 }
 
+/// G7: a preempted machine is replaced.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_preempted_machine_is_made_anew() {
+    let cloud = Cloud::new().await;
+    let operator = cloud.site.start().up().await;
+    cloud.declare(3128);
+    let (name, first) = cloud.vm().await;
+    eventually("it runs", SOON, || async { item(&operator).await["ip"].as_str().map(str::to_owned) }).await;
+    cloud.fake.alter(ZONE, &name, Some(&|vm| drop(vm.insert("status".to_owned(), json!("TERMINATED")))));
+    eventually("another one is there", SOON, || async {
+        cloud.fake.instances().into_iter().find(|(_, _, vm)| vm["id"] != first["id"] && vm["status"] == "RUNNING").map(drop)
+    })
+    .await;
+    assert_eq!(cloud.fake.instances().len(), 1);
+}
+
 /// The process is killed while the insert runs: the next one adopts what came of it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_killed_within_a_create_leaves_one_machine() {

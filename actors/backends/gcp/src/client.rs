@@ -208,3 +208,69 @@ fn span(request: &ApiRequest) -> Span {
         SeamCall::GetRegion => gcp_span!("gcp.get_region"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+
+    use egress_protocol::{Secret, Uid};
+
+    use super::*;
+    use crate::config::GcpConfig;
+    use crate::id::VmRef;
+    use crate::model::Vm;
+    use crate::request::Requests;
+    use crate::testing::config;
+
+    /// A server that answers one request with a head and then `size` bytes.
+    fn answering(head: &'static str, piece: &'static [u8], size: usize) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = [0; 4096];
+            let _ = stream.read(&mut request).unwrap();
+            let mut left = size;
+            let mut sent = stream.write_all(format!("{head}\r\nConnection: close\r\nContent-Length: {size}\r\n\r\n").as_bytes());
+            while left > 0 && sent.is_ok() {
+                let piece = &piece[..piece.len().min(left)];
+                sent = stream.write_all(piece);
+                left -= piece.len();
+            }
+        });
+        format!("http://{address}")
+    }
+
+    async fn read(endpoint: String) -> Result<Vm, CallError> {
+        crate::testing::install_crypto();
+        let config = GcpConfig { endpoint, ..config() };
+        let client = http(&config.budgets).unwrap();
+        let requests = Requests::new(Arc::new(config)).unwrap();
+        let request = requests.get(&VmRef { zone: "europe-west1-b".to_owned(), name: egress_protocol::InstanceName::of(&Uid::new("u")) });
+        let token = Token { secret: Secret::new("token".to_owned()), lasts: Duration::from_secs(60), account: None };
+        client.send(&request, &token).await?.ok()?.read()
+    }
+
+    /// Issue 12: answers that are no JSON, of the wrong types, larger than anything that Compute Engine says.
+    #[tokio::test]
+    async fn an_answer_that_makes_no_sense_is_said_to_be_so_and_bounded() {
+        const PIECE: &[u8] = &[b' '; 65_536];
+        for (body, says) in [
+            (&b"<html>"[..], "it is no JSON"),
+            (br#"{"name": 7}"#, "a field has another type than it should"),
+            (br#"{"name": "x", "status": []}"#, "a field has another type than it should"),
+            (b"", "it is no JSON"),
+        ] {
+            let error = read(answering("HTTP/1.1 200 OK", body, body.len())).await.unwrap_err();
+            assert!(matches!(error, CallError::Garbled(_)) && error.to_string().contains(says), "{error}");
+        }
+        let error = read(answering("HTTP/1.1 200 OK", PIECE, ANSWER_LIMIT + 1)).await.unwrap_err();
+        assert!(error.to_string().contains("longer than 67108864 bytes"), "{error}");
+        let error = read(answering("HTTP/1.1 502 Bad Gateway", b"<html>", 6)).await.unwrap_err();
+        assert!(matches!(error, CallError::NoApiError { status: 502, .. }), "{error}");
+        // A redirect would carry the token elsewhere.
+        let error = read(answering("HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/", b"", 0)).await.unwrap_err();
+        assert!(matches!(error, CallError::NoApiError { status: 302, .. }), "{error}");
+    }
+}

@@ -11,6 +11,11 @@ use egress_protocol::{InstallationId, InstanceName, Secret, Uid};
 
 use crate::config::{Budgets, GcpConfig, Live};
 
+/// As the process does at its start.
+pub(crate) fn install_crypto() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
 pub(crate) fn config() -> GcpConfig {
     GcpConfig {
         entry: "gcp".into(),

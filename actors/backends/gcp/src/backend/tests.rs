@@ -1,5 +1,7 @@
 //! The contract over the fake of Compute Engine, behind the client seam.
 
+mod hard;
+
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -36,14 +38,25 @@ impl Wire for Direct {
 }
 
 /// Gives `token-1`, `token-2` and so on, each for an hour, and counts.
-#[derive(Default)]
-struct Tokens(Mutex<u64>);
+struct Tokens(Mutex<u64>, String);
+
+impl Default for Tokens {
+    fn default() -> Self {
+        Self::of("token")
+    }
+}
+
+impl Tokens {
+    fn of(account: &str) -> Self {
+        Self(Mutex::new(0), account.to_owned())
+    }
+}
 
 impl TokenSource for Tokens {
     fn fetch(&self) -> BoxFuture<'_, Result<Token, TokenError>> {
         let mut given = self.0.lock().unwrap();
         *given += 1;
-        let token = Token { secret: Secret::new(format!("token-{given}")), lasts: Duration::from_secs(3600), account: None };
+        let token = Token { secret: Secret::new(format!("{}-{given}", self.1)), lasts: Duration::from_secs(3600), account: None };
         Box::pin(async move {
             tokio::time::sleep(Duration::from_millis(10)).await;
             Ok(token)
@@ -66,7 +79,11 @@ impl Bed {
 
     /// Another process over what is there.
     async fn over(fake: FakeGce) -> Self {
-        let tokens = Arc::new(Tokens::default());
+        Self::with(fake, Tokens::default()).await
+    }
+
+    async fn with(fake: FakeGce, tokens: Tokens) -> Self {
+        let tokens = Arc::new(tokens);
         // The fake says times by the system clock.
         let clock = Clock::system();
         let (of_fake, of_tokens) = (fake.clone(), Arc::clone(&tokens));

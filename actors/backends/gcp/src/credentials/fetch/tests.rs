@@ -73,7 +73,7 @@ fn complete(request: &[u8]) -> bool {
 }
 
 fn fetcher(source: Credentials) -> Fetcher {
-    let _ = rustls::crypto::ring::default_provider().install_default();
+    crate::testing::install_crypto();
     let http = crate::client::http(&Budgets::default()).unwrap();
     Fetcher { http, source, clock: Clock::starting_at(Timestamp::parse("2026-12-01T12:00:00Z").unwrap()) }
 }
