@@ -85,29 +85,27 @@ struct Operation {
 }
 
 #[derive(Default)]
-struct State {
-    instances: BTreeMap<(String, String), Map<String, Value>>,
+pub(crate) struct State {
+    pub(crate) instances: BTreeMap<(String, String), Map<String, Value>>,
     operations: HashMap<String, Operation>,
-    order: Vec<String>,
+    pub(crate) order: Vec<String>,
     seen_requests: HashMap<String, String>,
     next: u64,
-    held: bool,
-    insert_fails: Vec<(String, String)>,
-    delete_fails: Vec<(String, String)>,
-    dark: BTreeSet<String>,
-    faults: Vec<Fault>,
-    tokens: Option<BTreeSet<String>>,
-    quotas: Vec<Value>,
-    log: Vec<Exchange>,
+    pub(crate) held: bool,
+    pub(crate) insert_fails: Vec<(String, String)>,
+    pub(crate) delete_fails: Vec<(String, String)>,
+    pub(crate) dark: BTreeSet<String>,
+    pub(crate) faults: Vec<Fault>,
+    pub(crate) tokens: Option<BTreeSet<String>>,
+    pub(crate) quotas: Vec<Value>,
+    pub(crate) log: Vec<Exchange>,
+    pub(crate) keeps_no_log: bool,
 }
-
-/// What is done to an instance.
-pub type Change<'a> = &'a dyn Fn(&mut Map<String, Value>);
 
 /// The fake. Clones are one.
 #[derive(Clone)]
 pub struct FakeGce {
-    project: Arc<str>,
+    pub(crate) project: Arc<str>,
     zones: Arc<[&'static str]>,
     state: Arc<Mutex<State>>,
 }
@@ -124,111 +122,8 @@ impl FakeGce {
         Self { project: project.into(), zones: ["europe-west1-b", "europe-west1-c", "us-central1-a"].into(), state: Arc::default() }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-
-    /// When operations settle from now on.
-    pub fn hold(&self, hold: Hold) {
-        self.state().held = hold == Hold::UntilSettled;
-    }
-
-    /// All operations settle now.
-    pub fn settle(&self) {
-        let mut state = self.state();
-        for name in state.order.clone() {
-            state.settle(&name);
-        }
-    }
-
-    /// The next insert is accepted and fails later.
-    pub fn fail_next_insert(&self, code: &str, message: &str) {
-        self.state().insert_fails.push((code.to_owned(), message.to_owned()));
-    }
-
-    /// The insert that made an instance turns out to have failed: the instance is gone.
-    pub fn fail_insert_of(&self, zone: &str, name: &str, code: &str, message: &str) {
-        let mut state = self.state();
-        state.instances.remove(&(zone.to_owned(), name.to_owned()));
-        let mut operations = state.operations.values_mut();
-        if let Some(operation) = operations.find(|operation| operation.insert && operation.zone == zone && operation.instance == name) {
-            operation.json.insert("status".to_owned(), json!("DONE"));
-            operation.json.insert("error".to_owned(), json!({"errors": [{"code": code, "message": message}]}));
-        }
-    }
-
-    /// The next delete is accepted and fails later.
-    pub fn fail_next_delete(&self, code: &str, message: &str) {
-        self.state().delete_fails.push((code.to_owned(), message.to_owned()));
-    }
-
-    /// A zone that lists leave out, and that cannot be asked.
-    pub fn darken(&self, zone: &str, dark: bool) {
-        let mut state = self.state();
-        if dark {
-            state.dark.insert(zone.to_owned())
-        } else {
-            state.dark.remove(zone)
-        };
-    }
-
-    /// What goes wrong from now on.
-    pub fn fault(&self, fault: Fault) {
-        self.state().faults.push(fault);
-    }
-
-    /// Only these tokens are accepted; by default any is.
-    pub fn accept_tokens(&self, tokens: &[&str]) {
-        self.state().tokens = Some(tokens.iter().map(|token| (*token).to_owned()).collect());
-    }
-
-    /// The quotas of each region.
-    pub fn set_quotas(&self, quotas: &[(&str, f64, f64)]) {
-        let quota = |(metric, usage, limit): &(&str, f64, f64)| json!({"metric": metric, "usage": usage, "limit": limit});
-        self.state().quotas = quotas.iter().map(quota).collect();
-    }
-
-    /// Changes an instance behind everybody's back: its status, a label, an address. `None` removes the instance.
-    pub fn alter(&self, zone: &str, name: &str, change: Option<Change<'_>>) {
-        let (mut state, at) = (self.state(), (zone.to_owned(), name.to_owned()));
-        match change {
-            None => drop(state.instances.remove(&at)),
-            Some(change) => {
-                if let Some(vm) = state.instances.get_mut(&at) {
-                    change(vm);
-                }
-            }
-        }
-    }
-
-    /// Puts an instance there that nobody inserted.
-    pub fn place(&self, zone: &str, name: &str, labels: &[(&str, &str)], status: &str) {
-        let mut state = self.state();
-        let number = state.next();
-        let labels: Map<String, Value> = labels.iter().map(|(key, value)| ((*key).to_owned(), json!(value))).collect();
-        let body = json!({
-            "name": name,
-            "machineType": format!("zones/{zone}/machineTypes/e2-small"),
-            "labels": labels,
-            "networkInterfaces": [{"network": "global/networks/default", "accessConfigs": [{"name": "External NAT", "type": "ONE_TO_ONE_NAT"}]}],
-            "disks": [{"boot": true}],
-        });
-        if let Ok(mut vm) = instance::new(&self.project, zone, number, &now(), &body) {
-            instance::run(&mut vm, number);
-            vm.insert("status".to_owned(), json!(status));
-            state.instances.insert((zone.to_owned(), name.to_owned()), vm);
-        }
-    }
-
-    /// All instances: zone, name and what is known of each.
-    pub fn instances(&self) -> Vec<(String, String, Value)> {
-        let state = self.state();
-        state.instances.iter().map(|((zone, name), vm)| (zone.clone(), name.clone(), Value::Object(vm.clone()))).collect()
-    }
-
-    /// What was asked since the start or the last call of this, in order.
-    pub fn take_log(&self) -> Vec<Exchange> {
-        std::mem::take(&mut self.state().log)
     }
 
     /// Answers one request. `token` is what stands behind `Bearer`.
@@ -243,8 +138,10 @@ impl FakeGce {
             }
             None => self.answer(&mut state, method, path_and_query, token, body),
         };
-        let exchange = Exchange { method: method.to_owned(), path: path_and_query.to_owned(), body: body.to_vec(), answer: answer.clone() };
-        state.log.push(exchange);
+        if !state.keeps_no_log {
+            let [method, path] = [method, path_and_query].map(str::to_owned);
+            state.log.push(Exchange { method, path, body: body.to_vec(), answer: answer.clone() });
+        }
         answer
     }
 
@@ -285,7 +182,13 @@ impl FakeGce {
                 bad(&["filter", "maxResults", "orderBy"]).unwrap_or_else(|| self.operations(state, zone, &query))
             }
             ("GET", ["zones", _, "operations", name]) => bad(&[]).unwrap_or_else(|| self.operation(state, name)),
-            ("POST", ["zones", _, "operations", name, "wait"]) => self.operation(state, name),
+            ("POST", ["zones", _, "operations", name, "wait"]) => bad(&[]).unwrap_or_else(|| {
+                // Waits for the end, which here is at once unless operations are held.
+                if !state.held {
+                    state.settle(name);
+                }
+                self.operation(state, name)
+            }),
             ("GET", ["regions", region]) => bad(&[]).unwrap_or_else(|| self.region(state, region)),
             _ => Answer::error(404, "notFound", "The requested URL was not found on this server."),
         }
@@ -442,7 +345,7 @@ impl FakeGce {
 }
 
 impl State {
-    fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.next += 1;
         self.next
     }
@@ -475,7 +378,15 @@ impl State {
         }
     }
 
-    fn settle(&mut self, name: &str) {
+    pub(crate) fn fail_insert_of(&mut self, zone: &str, name: &str, code: &str, message: &str) {
+        let mut operations = self.operations.values_mut();
+        if let Some(operation) = operations.find(|operation| operation.insert && operation.zone == zone && operation.instance == name) {
+            operation.json.insert("status".to_owned(), json!("DONE"));
+            operation.json.insert("error".to_owned(), json!({"errors": [{"code": code, "message": message}]}));
+        }
+    }
+
+    pub(crate) fn settle(&mut self, name: &str) {
         let number = self.next;
         let Some(operation) = self.operations.get_mut(name) else { return };
         if operation.json["status"] == "DONE" {
@@ -506,7 +417,7 @@ fn nothing(zone: &str) -> Value {
 
 /// As Compute Engine writes times: with an offset.
 #[expect(clippy::disallowed_methods, reason = "it stands in for a service that has a clock of its own")]
-fn now() -> String {
+pub(crate) fn now() -> String {
     let pacific = jiff::tz::TimeZone::fixed(jiff::tz::offset(-8));
     jiff::Timestamp::now().to_zoned(pacific).strftime("%Y-%m-%dT%H:%M:%S%.3f%:z").to_string()
 }
