@@ -55,7 +55,8 @@ pub(crate) fn run(vm: &mut Map<String, Value>, number: u64) {
         let [high, low] = [(number / 250) % 250, number % 250 + 1];
         interface.insert("networkIP".to_owned(), json!(format!("10.132.{high}.{low}")));
         if let Some(access) = interface.get_mut("accessConfigs").and_then(|configs| configs.get_mut(0)).and_then(Value::as_object_mut) {
-            access.insert("natIP".to_owned(), json!(format!("203.0.{high}.{low}")));
+            // A test may have given it one before its insert has settled.
+            access.entry("natIP").or_insert_with(|| json!(format!("203.0.{high}.{low}")));
             access.insert("kind".to_owned(), json!("compute#accessConfig"));
         }
     }
