@@ -27,6 +27,14 @@ e2e NAME="":
 e2e-clean:
     hack/e2e clean
 
+# The life of one proxy on a real backend, by variables (hack/test-host says which). TYPE: gcp.
+test-host TYPE:
+    hack/test-host {{TYPE}}
+
+# Only the provider's check there, which makes nothing.
+test-host-check TYPE:
+    hack/test-host {{TYPE}} check
+
 # The chart as one file for kubectl: dist/install.yaml (needs helm).
 bundle:
     hack/bundle

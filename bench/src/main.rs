@@ -1,7 +1,7 @@
 //! Benchmarks as ratios in one run; how and what: docs/performance.md.
 //!
 //! - [`rounds`]: slices in turn, a ratio per round, the median; [`process`]: what a process costs; [`load`]: wrk
-//! - [`grants`], [`book`], [`probes`], [`memory`], [`actors`], [`neighbours`]: one benchmark each; [`fleet`]: what leases are granted from
+//! - [`grants`], [`book`], [`probes`], [`memory`], [`actors`], [`neighbours`], [`cloud`]: one benchmark each; [`fleet`]: what leases are granted from
 //! - [`builds`]: two builds of this program against each other; [`children`]: what only that measures
 //! - [`table`], [`page`]: what is printed, and written into docs/performance.md
 //!
@@ -12,6 +12,7 @@ mod actors;
 mod book;
 mod builds;
 mod children;
+mod cloud;
 mod fleet;
 mod grants;
 mod load;
@@ -55,6 +56,8 @@ enum What {
     Actors,
     /// Creates and grants beside a provider whose every call hangs
     Neighbours,
+    /// The gcp backend, against a bare loop of the same requests
+    Gcp,
     /// This build against another one (`--other`); not part of everything
     Builds,
     /// Also rewrite the tables of docs/performance.md
@@ -95,6 +98,8 @@ enum Role {
     Messages,
     /// An actor with many children, on command.
     Children,
+    /// The stand-in for Compute Engine with so many instances.
+    Gce(usize),
 }
 
 fn main() -> ExitCode {
@@ -121,6 +126,7 @@ fn play(role: &str) -> Outcome<()> {
         Role::Neighbours(hangs) => neighbours::serve(hangs),
         Role::Messages => actors::serve(),
         Role::Children => children::serve(),
+        Role::Gce(instances) => cloud::serve(instances),
     }
 }
 
@@ -128,7 +134,7 @@ fn measure(options: &Options) -> Outcome<()> {
     let write = options.what.contains(&What::Write);
     let mut wanted: Vec<What> = options.what.iter().copied().filter(|what| *what != What::Write).collect();
     if wanted.is_empty() || wanted.contains(&What::All) {
-        wanted = vec![What::Grants, What::Book, What::Probes, What::Memory, What::Actors, What::Neighbours];
+        wanted = vec![What::Grants, What::Book, What::Probes, What::Memory, What::Actors, What::Neighbours, What::Gcp];
     }
     wanted.sort_unstable();
     wanted.dedup();
@@ -143,6 +149,7 @@ fn measure(options: &Options) -> Outcome<()> {
             What::Memory => memory::run()?,
             What::Actors => actors::run(options.rounds)?,
             What::Neighbours => neighbours::run(options.rounds)?,
+            What::Gcp => cloud::run(options.rounds)?,
             What::Builds => builds::run(options.rounds, options.other.as_deref().ok_or("--other names the other build")?)?,
             What::All | What::Write => Vec::new(),
         };

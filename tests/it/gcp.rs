@@ -213,6 +213,33 @@ async fn a_late_failure_is_told_and_tried_again() {
     assert_eq!(count(&log, "POST"), 2, "{name}: once refused, once made: {log:#?}");
 }
 
+/// RE-3: the recipe for a real project, here at the stand-in; without its variables it says which one is missing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_recipe_for_a_real_project_works_re_3() {
+    let Some(bridge) = Bridge::new() else {
+        return skip("gcp::the_recipe_for_a_real_project_works_re_3", "an address that is none of loopback needs root and iproute2");
+    };
+    let _proxy = Forwarder::on(SocketAddr::from((bridge.address, 3128))).await;
+    let cloud = Cloud::new().await;
+    let mut recipe = tokio::process::Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/hack/test-host"));
+    recipe.arg("gcp").env("EPO_BINARY", BINARY).env_remove("GCP_PROJECT").envs(cloud.site.env.iter().map(|(key, value)| (key, value)));
+    let skipped = recipe.output().await.unwrap();
+    assert!(skipped.status.success() && String::from_utf8_lossy(&skipped.stdout).contains("GCP_PROJECT is not set"), "{skipped:?}");
+    recipe
+        .env("GCP_PROJECT", PROJECT)
+        .env("GCP_ZONE", ZONE)
+        .env("GCP_ENDPOINT", format!("http://{}", cloud._server.address))
+        .env("CHECK_URL", format!("http://127.0.0.1:{}/generate_204", cloud.origin.port))
+        .env("EPO_FLAGS", "--endpoint-allow 198.51.100.0/24 --check-url-allow 127.0.0.0/8 --poll-provisioning 200ms --poll-deletion 200ms --poll-drift 1s");
+    let run = tokio::spawn(async move { recipe.output().await.unwrap() });
+    let (name, _) = cloud.vm().await;
+    cloud.moves_to(&name, bridge.address);
+    let output = run.await.unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("HTTP 204 through") && said.contains("test-host gcp: passed"), "{said}\n{output:?}");
+    assert!(cloud.fake.instances().is_empty());
+}
+
 /// G7: a preempted machine is replaced.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_preempted_machine_is_made_anew() {
