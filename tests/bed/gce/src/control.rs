@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::instance;
-use crate::state::{Exchange, FakeGce, Fault, Hold, now};
+use crate::state::{Exchange, FakeGce, Fault, Hold, Stall, now};
 
 /// What is done to an instance.
 pub type Change<'a> = &'a dyn Fn(&mut Map<String, Value>);
@@ -52,6 +52,35 @@ impl FakeGce {
     /// What goes wrong from now on.
     pub fn fault(&self, fault: Fault) {
         self.state().faults.push(fault);
+    }
+
+    /// Over HTTP one request about a zone, after so many others of that kind, gets no answer for as long as the connection is there;
+    /// it is carried out or not. [`FakeGce::stalled`] says when it has come.
+    pub fn stall(&self, after: usize, carried_out: bool) {
+        let mut state = self.state();
+        (state.stall, state.stalled) = (Some(Stall { after, carried_out }), false);
+    }
+
+    /// Every request that comes from now on is answered.
+    pub fn stall_none(&self) {
+        self.state().stall = None;
+    }
+
+    /// Whether the request has come that gets no answer.
+    pub fn stalled(&self) -> bool {
+        self.state().stalled
+    }
+
+    /// Whether a request that has come gets no answer, and if so whether it is carried out.
+    pub(crate) fn stalls(&self, path: &str) -> Option<bool> {
+        let mut state = self.state();
+        let stall = state.stall.filter(|_| path.contains("/zones/"))?;
+        if stall.after > 0 {
+            state.stall = Some(Stall { after: stall.after - 1, ..stall });
+            return None;
+        }
+        (state.stall, state.stalled) = (None, true);
+        Some(stall.carried_out)
     }
 
     /// Only these tokens are accepted; by default any is.

@@ -42,7 +42,14 @@ impl FakeGce {
 async fn answer(State(fake): State<FakeGce>, method: Method, uri: Uri, headers: HeaderMap, body: Bytes) -> Response {
     let token = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
+    let stalls = fake.stalls(path);
+    if stalls == Some(false) {
+        std::future::pending::<()>().await;
+    }
     let answer = fake.handle(method.as_str(), path, token, &body);
+    if stalls == Some(true) {
+        std::future::pending::<()>().await;
+    }
     let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     (status, [(CONTENT_TYPE, "application/json; charset=UTF-8")], answer.body).into_response()
 }

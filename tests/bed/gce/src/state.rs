@@ -75,6 +75,15 @@ pub struct Fault {
     pub carried_out: bool,
 }
 
+/// A request to come that gets no answer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stall {
+    /// Requests about one instance that are answered before it.
+    pub(crate) after: usize,
+    /// It is carried out all the same.
+    pub(crate) carried_out: bool,
+}
+
 struct Operation {
     json: Map<String, Value>,
     zone: String,
@@ -100,6 +109,8 @@ pub(crate) struct State {
     pub(crate) quotas: Vec<Value>,
     pub(crate) log: Vec<Exchange>,
     pub(crate) keeps_no_log: bool,
+    pub(crate) stall: Option<Stall>,
+    pub(crate) stalled: bool,
 }
 
 /// The fake. Clones are one.
