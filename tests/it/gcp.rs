@@ -3,6 +3,7 @@
 
 mod moments;
 mod official;
+mod runbooks;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::Command;
@@ -229,6 +230,7 @@ async fn the_recipe_for_a_real_project_works_re_3() {
     recipe
         .env("GCP_PROJECT", PROJECT)
         .env("GCP_ZONE", ZONE)
+        .env("GCP_CLIENTS", "192.0.2.0/24")
         .env("GCP_ENDPOINT", format!("http://{}", cloud._server.address))
         .env("CHECK_URL", format!("http://127.0.0.1:{}/generate_204", cloud.origin.port))
         .env("EPO_FLAGS", "--endpoint-allow 198.51.100.0/24 --check-url-allow 127.0.0.0/8 --poll-provisioning 200ms --poll-deletion 200ms --poll-drift 1s");

@@ -80,7 +80,8 @@ def ill_formed(parameter, value):
         highest = re.search(r"`0` to `(\d+)`", parameter.get("description", ""))
         return number is None or number < int(parameter.get("minimum", number)) or number > int(highest[1] if highest else number)
     if kind == "boolean":
-        return value not in ("true", "false")
+        # gcloud writes them as Python does.
+        return value.lower() not in ("true", "false")
     return "pattern" in parameter and not re.fullmatch(parameter["pattern"], value)
 
 

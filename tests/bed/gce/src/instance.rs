@@ -10,7 +10,9 @@ pub(crate) fn link(project: &str, path: &str) -> String {
 }
 
 /// The fields of an insert that the fake takes; any other is an error that names it.
-const KNOWN: [&str; 7] = ["name", "machineType", "labels", "tags", "networkInterfaces", "disks", "metadata"];
+/// The last three are what `gcloud` says besides; they change nothing here.
+const KNOWN: [&str; 10] =
+    ["name", "machineType", "labels", "tags", "networkInterfaces", "disks", "metadata", "canIpForward", "deletionProtection", "scheduling"];
 
 /// An instance in state `PROVISIONING`, without addresses; or what is wrong with the request.
 pub(crate) fn new(project: &str, zone: &str, id: u64, now: &str, body: &Value) -> Result<Map<String, Value>, String> {
@@ -39,6 +41,9 @@ pub(crate) fn new(project: &str, zone: &str, id: u64, now: &str, body: &Value) -
     vm.insert("creationTimestamp".to_owned(), json!(now));
     vm.insert("status".to_owned(), json!("PROVISIONING"));
     let machine_type = body["machineType"].as_str().unwrap_or_default();
+    // A full URL, as `gcloud` gives it, is that of this service already.
+    let machine_type =
+        machine_type.rsplit_once("/projects/").map_or(machine_type, |(_, path)| path.split_once('/').map_or(path, |(_, path)| path));
     vm.insert("machineType".to_owned(), json!(link(project, machine_type)));
     vm.insert(
         "disks".to_owned(),

@@ -186,9 +186,8 @@ impl FakeGce {
             ("POST", ["zones", zone, "instances"]) => bad(&["requestId"]).unwrap_or_else(|| self.insert(state, zone, &query, body)),
             ("GET", ["zones", zone, "instances", name]) => bad(&[]).unwrap_or_else(|| self.get(state, zone, name)),
             ("DELETE", ["zones", zone, "instances", name]) => bad(&["requestId"]).unwrap_or_else(|| self.delete(state, zone, name, &query)),
-            ("GET", ["aggregated", "instances"]) => {
-                bad(&["filter", "maxResults", "pageToken", "returnPartialSuccess"]).unwrap_or_else(|| self.list(state, &query))
-            }
+            ("GET", ["aggregated", "instances"]) => bad(&["filter", "includeAllScopes", "maxResults", "pageToken", "returnPartialSuccess"])
+                .unwrap_or_else(|| self.list(state, &query)),
             ("GET", ["zones", zone, "operations"]) => {
                 bad(&["filter", "maxResults", "orderBy"]).unwrap_or_else(|| self.operations(state, zone, &query))
             }
@@ -200,6 +199,7 @@ impl FakeGce {
                 }
                 self.operation(state, name)
             }),
+            ("GET", ["zones", zone]) => bad(&[]).unwrap_or_else(|| self.zone(zone)),
             ("GET", ["regions", region]) => bad(&[]).unwrap_or_else(|| self.region(state, region)),
             _ => Answer::error(404, "notFound", "The requested URL was not found on this server."),
         }
@@ -331,7 +331,7 @@ impl FakeGce {
             }
         }
         let mut page = json!({"kind": "compute#instanceAggregatedList", "id": format!("projects/{}/aggregated/instances", self.project)});
-        if !state.dark.is_empty() && query.get("returnPartialSuccess") != Some("true") {
+        if !state.dark.is_empty() && !query.get("returnPartialSuccess").is_some_and(|value| value.eq_ignore_ascii_case("true")) {
             return Answer::error(503, "backendError", "Some zones are unavailable.");
         }
         for zone in &state.dark {
@@ -345,6 +345,12 @@ impl FakeGce {
             page["nextPageToken"] = json!(format!("page-{end}"));
         }
         Answer::json(200, &page)
+    }
+
+    fn zone(&self, zone: &str) -> Answer {
+        let region = zone.rsplit_once('-').map_or(zone, |(region, _)| region);
+        let region = link(&self.project, &format!("regions/{region}"));
+        Answer::json(200, &json!({"kind": "compute#zone", "id": "2000", "name": zone, "status": "UP", "region": region}))
     }
 
     fn region(&self, state: &State, region: &str) -> Answer {
