@@ -21,6 +21,7 @@ pub(crate) fn run(rounds: u32, other: &Path) -> Outcome<Vec<Table>> {
     );
     messages(rounds, &programs, &mut table)?;
     children(rounds, &programs, &mut table)?;
+    pods(rounds, &programs, &mut table)?;
     grants(rounds, &programs, &mut table)?;
     let slopes = memory::slopes(&programs)?;
     let kib = |n: usize| format!("{:.1} KiB", slopes[n]);
@@ -78,6 +79,16 @@ fn children(rounds: u32, programs: &[PathBuf; 2], table: &mut Table) -> Outcome<
     part("one of them killed, until it has started again".to_owned(), |round| round.restart);
     part("all of them stopped".to_owned(), |round| round.stop);
     part("all of them stopped, CPU".to_owned(), |round| round.stop_cpu);
+    Ok(())
+}
+
+fn pods(rounds: u32, programs: &[PathBuf; 2], table: &mut Table) -> Outcome<()> {
+    progress("creates of Pods");
+    let (_server, address) = Helper::start(&Role::ApiServer)?;
+    let mut helpers = helpers(programs, &Role::Pods(address.parse()?))?;
+    // The first slice opens connections.
+    let rates = asked(rounds + 1, &mut helpers, "creates", |answer| Ok(answer.parse::<f64>()?))?;
+    row(table, "creates through the kubernetes backend, per CPU-s", &rates[1..], thousands);
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 //!
 //! - [`rounds`]: slices in turn, a ratio per round, the median; [`process`]: what a process costs; [`load`]: wrk
 //! - [`grants`], [`book`], [`probes`], [`memory`], [`actors`], [`neighbours`], [`cloud`]: one benchmark each; [`fleet`]: what leases are granted from
-//! - [`builds`]: two builds of this program against each other; [`children`]: what only that measures
+//! - [`builds`]: two builds of this program against each other; [`children`], [`pods`]: what only that measures
 //! - [`table`], [`page`]: what is printed, and written into docs/performance.md
 //!
 //! A benchmark that needs servers starts this same program again in a [`Role`]; each ends when its stdin does, so that
@@ -19,6 +19,7 @@ mod load;
 mod memory;
 mod neighbours;
 mod page;
+mod pods;
 mod probes;
 mod process;
 mod rounds;
@@ -100,6 +101,10 @@ enum Role {
     Children,
     /// The stand-in for Compute Engine with so many instances.
     Gce(usize),
+    /// Accepts every Pod.
+    ApiServer,
+    /// Creates Pods there, on command.
+    Pods(std::net::SocketAddr),
 }
 
 fn main() -> ExitCode {
@@ -127,6 +132,8 @@ fn play(role: &str) -> Outcome<()> {
         Role::Messages => actors::serve(),
         Role::Children => children::serve(),
         Role::Gce(instances) => cloud::serve(instances),
+        Role::ApiServer => pods::api_server(),
+        Role::Pods(server) => pods::serve(server),
     }
 }
 
