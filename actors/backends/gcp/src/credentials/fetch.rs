@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use egress_config::open;
 use egress_config::providers::gcp::Credentials;
 use egress_protocol::{Clock, Secret};
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
@@ -158,7 +159,9 @@ pub(crate) fn bearer(token: &str) -> Result<HeaderValue, TokenError> {
 }
 
 async fn read(path: &Path) -> Result<Vec<u8>, TokenError> {
-    tokio::fs::read(path).await.map_err(|error| match error.kind() {
+    let at = path.to_owned();
+    let read = tokio::task::spawn_blocking(move || open::read(&at)).await.unwrap_or_else(|error| Err(std::io::Error::other(error)));
+    read.map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => TokenError::Missing(format!("{}: {error}", path.display())),
         _ => TokenError::Unreadable(format!("{}: {error}", path.display())),
     })

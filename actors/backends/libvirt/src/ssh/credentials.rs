@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use egress_config::open;
 use russh::keys::{PrivateKey, decode_secret_key};
 
 use super::fault::CredentialFault;
@@ -62,7 +63,9 @@ impl fmt::Debug for Credentials {
 }
 
 async fn read(path: &Path, what: &'static str) -> Result<Vec<u8>, CredentialFault> {
-    tokio::fs::read(path).await.map_err(|error| CredentialFault::Unreadable { what, path: path.to_owned(), fault: error.to_string() })
+    let at = path.to_owned();
+    let read = tokio::task::spawn_blocking(move || open::read(&at)).await.unwrap_or_else(|error| Err(std::io::Error::other(error)));
+    read.map_err(|error| CredentialFault::Unreadable { what, path: path.to_owned(), fault: error.to_string() })
 }
 
 /// The words are our own: a parser's might quote what it read.

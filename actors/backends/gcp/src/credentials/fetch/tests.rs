@@ -179,6 +179,18 @@ async fn each_failure_has_its_kind_and_none_says_a_secret() {
     }
 }
 
+/// Issue 10, 9: reading a FIFO would wait for somebody who writes to it.
+#[tokio::test]
+async fn what_is_no_regular_file_is_refused_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("fifo");
+    let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
+    assert!(made.success());
+    let fetcher = fetcher(Credentials::File { path, named_by: "credentialsFile" });
+    let read = tokio::time::timeout(Duration::from_secs(5), fetcher.fetch()).await.expect("it does not wait");
+    assert!(matches!(&read, Err(TokenError::Unreadable(text)) if text.contains("it is a FIFO")), "{read:?}");
+}
+
 /// PC-74: the file is read for each token.
 #[tokio::test]
 async fn a_file_that_is_replaced_is_used_by_the_next_fetch() {

@@ -40,6 +40,17 @@ async fn what_is_missing_is_named_and_heals_by_itself_lv_85() {
     Credentials::read(&folder.files()).await.unwrap();
 }
 
+/// Issue 10, 9: reading a FIFO would wait for somebody who writes to it.
+#[tokio::test]
+async fn what_is_no_regular_file_is_refused_at_once_lv_85() {
+    let folder = Folder::new();
+    let files = folder.files();
+    nix::unistd::mkfifo(&files.key, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let read = tokio::time::timeout(std::time::Duration::from_secs(5), Credentials::read(&files));
+    let refused = read.await.expect("it does not wait").unwrap_err();
+    assert!(refused.to_string().contains("it is a FIFO, not a regular file"), "{refused}");
+}
+
 #[tokio::test]
 async fn without_verification_known_hosts_is_not_looked_at_lv_87() {
     let folder = Folder::new();
