@@ -1,6 +1,7 @@
 //! The type `gcp` through the whole process: its HTTP client against the stand-in for Compute Engine (`tests/bed/gce`) and a
 //! metadata server, both on loopback.
 
+mod federation;
 mod moments;
 mod official;
 mod runbooks;

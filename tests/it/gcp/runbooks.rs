@@ -12,7 +12,7 @@ use crate::support::skip;
 const GUIDE: &str = include_str!("../../../docs/gcp-provider.md");
 
 /// The blocks of shell commands of the guide, each with whether it is to be run.
-fn blocks() -> Vec<(bool, String)> {
+pub(super) fn blocks() -> Vec<(bool, String)> {
     let mut blocks = Vec::new();
     let mut lines = GUIDE.lines().map(str::trim_start);
     let mut run = false;
@@ -26,13 +26,22 @@ fn blocks() -> Vec<(bool, String)> {
 }
 
 /// A folder for gcloud's configuration, and the environment in which it talks to nobody but the stand-in.
-struct Gcloud {
-    folder: tempfile::TempDir,
+pub(super) struct Gcloud {
+    pub(super) folder: tempfile::TempDir,
     endpoint: String,
 }
 
 impl Gcloud {
-    async fn shell(&self, script: &str) -> Output {
+    /// `None`: there is no gcloud on this machine, and the test is skipped.
+    pub(super) fn new(test: &str, endpoint: String) -> Option<Self> {
+        if Command::new("gcloud").arg("--help").env("CLOUDSDK_CORE_DISABLE_PROMPTS", "1").output().is_err() {
+            skip(test, "no gcloud on this machine");
+            return None;
+        }
+        Some(Self { folder: tempfile::tempdir().unwrap(), endpoint })
+    }
+
+    pub(super) async fn shell(&self, script: &str) -> Output {
         let mut command = Command::new("bash");
         command.args(["-euo", "pipefail", "-c", script]).current_dir(self.folder.path()).env("CLOUDSDK_CONFIG", self.folder.path());
         for service in ["COMPUTE", "IAM", "CLOUDRESOURCEMANAGER", "SERVICEUSAGE"] {
@@ -53,7 +62,7 @@ impl Gcloud {
     }
 }
 
-fn filled(text: &str) -> String {
+pub(super) fn filled(text: &str) -> String {
     let filled = [
         ("USER_DATA_FILE", "user-data"),
         ("OPERATOR_ADDRESS/32,CLIENT_RANGE", "192.0.2.1/32,198.51.100.0/24"),
@@ -65,23 +74,20 @@ fn filled(text: &str) -> String {
 }
 
 /// The commands of a block: lines that go on are one.
-fn commands(block: &str) -> Vec<String> {
+pub(super) fn commands(block: &str) -> Vec<String> {
     block.replace("\\\n", "").lines().map(|line| line.trim().to_owned()).filter(|line| line.starts_with("gcloud ")).collect()
 }
 
-fn said(output: &Output) -> String {
+pub(super) fn said(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn gcloud_runs_the_runbooks_and_knows_every_command_of_the_guide() {
     const TEST: &str = "gcp::runbooks::gcloud_runs_the_runbooks_and_knows_every_command_of_the_guide";
-    if Command::new("gcloud").arg("--help").env("CLOUDSDK_CORE_DISABLE_PROMPTS", "1").output().is_err() {
-        return skip(TEST, "no gcloud on this machine");
-    }
     let fake = FakeGce::new(PROJECT);
     let server = fake.serve(0).await.unwrap();
-    let gcloud = Gcloud { folder: tempfile::tempdir().unwrap(), endpoint: format!("http://{}", server.address) };
+    let Some(gcloud) = Gcloud::new(TEST, format!("http://{}", server.address)) else { return };
     std::fs::write(gcloud.folder.path().join("user-data"), "#cloud-config\n").unwrap();
 
     let blocks = blocks();
