@@ -62,7 +62,9 @@ async fn times_are_right_after_the_system_clock_was_set_and_durations_are_untouc
     std::fs::write(&set_off, "0").unwrap();
     site.env.push(("LD_PRELOAD".to_owned(), library.to_str().unwrap().to_owned()));
     site.env.push(("CLOCK_SET_OFF".to_owned(), set_off.to_str().unwrap().to_owned()));
-    let operator = site.start_with(&[]).up().await;
+    site.env.push(("DISCOVERY_TOKEN".to_owned(), "may-do-all".to_owned()));
+    let mut operator = site.start_with(&[]).up().await;
+    operator.api = operator.api.with_token("may-do-all");
     let lease = || async {
         let answer = operator.api.post("/v1/leases", &json!({"selector": {}, "ttl": "10m"})).await;
         (answer.status == 201).then(|| answer.json())
@@ -70,6 +72,12 @@ async fn times_are_right_after_the_system_clock_was_set_and_durations_are_untouc
     let first = eventually("a lease", Duration::from_secs(30), lease).await;
     about(ahead(&first["grantedAt"]), 0.0, "a grant before");
     let path = format!("/v1/leases/{}", first["id"].as_str().unwrap());
+
+    // A time of day that somebody gave: five hours from now by the true clock, and so it stays.
+    let key = format!("{}/{}", first["proxy"]["namespace"].as_str().unwrap(), first["proxy"]["name"].as_str().unwrap());
+    let until = Timestamp::from_millis(Timestamp::parse(first["grantedAt"].as_str().unwrap()).unwrap().as_millis() + 5 * 3600 * 1000);
+    let cordon = json!({"reason": "maintenance", "target": "shop.example", "until": until.to_string()});
+    assert_eq!(operator.api.post(&format!("/v1/proxies/{key}/cordon"), &cordon).await.status, 200);
 
     for seconds in [3600.0, -7200.0] {
         std::fs::write(&set_off, format!("{seconds}")).unwrap();
@@ -84,6 +92,11 @@ async fn times_are_right_after_the_system_clock_was_set_and_durations_are_untouc
         assert_eq!(kept["state"], "active", "{kept}");
         about(kept["expiresInSeconds"].as_f64().unwrap(), 590.0, "what is left of a lease");
         about(ahead(&kept["expiresAt"]), seconds + kept["expiresInSeconds"].as_f64().unwrap(), "its end");
+        eventually("the cordon ends when it was said", Duration::from_secs(10), || async {
+            let item = operator.api.get(&format!("/v1/proxies/{key}")).await.json();
+            (item["cordons"][0]["until"].as_str()? == until.to_string()).then_some(())
+        })
+        .await;
         let next = eventually("another lease", Duration::from_secs(10), lease).await;
         about(ahead(&next["grantedAt"]), seconds, "a grant after");
         let checked = || async {

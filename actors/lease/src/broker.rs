@@ -189,6 +189,7 @@ impl Actor for BrokerActor {
             }
             BrokerMessage::Expect { live } => self.book.expect(live),
             BrokerMessage::Withdraw { key, uid } => self.book.withdraw(&key, &uid, now),
+            BrokerMessage::ClockSet { millis } => self.book.clock_set(millis, now),
             BrokerMessage::ProbePassed { key, uid } => self.book.probe_passed(&key, &uid),
             BrokerMessage::ListProxies { filter, after, limit, caller, reply_to } => {
                 self.list_proxies(ctx, Box::new(ProxyWalk::new(*filter, after, limit, caller)), reply_to);

@@ -42,6 +42,11 @@ pub enum BrokerMessage {
         /// Their UIDs.
         live: Vec<Uid>,
     },
+    /// The system clock was set: what a person said in absolute time stays what it says.
+    ClockSet {
+        /// By so many milliseconds forward, or back where negative.
+        millis: i64,
+    },
     /// A probe passed: the suspicion that three failing reports raised is lifted (LS-7). May be repeated.
     ProbePassed {
         /// Whose.
@@ -188,6 +193,7 @@ impl Message for BrokerMessage {
             Self::Publish { .. } => "Publish",
             Self::Expect { .. } => "Expect",
             Self::Withdraw { .. } => "Withdraw",
+            Self::ClockSet { .. } => "ClockSet",
             Self::ProbePassed { .. } => "ProbePassed",
             Self::Grant { .. } => "Grant",
             Self::Renew { .. } => "Renew",

@@ -8,7 +8,7 @@ use egress_protocol::lease::{
 use egress_protocol::{ObjectKey, Timestamp, Uid};
 
 use super::passing::Ends;
-use super::{Book, CordonChange, CordonTurn};
+use super::{Book, CordonChange, CordonTurn, PerTarget};
 
 /// Cordons of one proxy at most: each is shown in its item.
 const MOST_CORDONS: usize = 100;
@@ -161,6 +161,36 @@ impl Book {
         self.tell_of_cordon(slot, &request.target, CordonTurn::Placed(cordon.clone()));
         self.place(slot, &request.target, cordon, now);
         self.item(slot).ok_or(LeaseError::UnknownProxy)
+    }
+
+    /// The system clock was set forward by so many milliseconds, or back: cordons that end at a time of day still end then. What has a
+    /// length (leases, cooldowns, drains) keeps it.
+    pub fn clock_set(&mut self, millis: i64, now: Timestamp) {
+        let moved = |cordon: &Cordon| {
+            let until = Timestamp::from_millis(cordon.until?.as_millis().saturating_sub(millis));
+            Some(Cordon { until: Some(until), ..cordon.clone() })
+        };
+        let of = |cordons: &PerTarget<Cordon>| -> Vec<(Option<Arc<str>>, Cordon)> {
+            cordons.iter().filter_map(|(target, cordon)| Some((target.cloned(), moved(cordon)?))).collect()
+        };
+        for (uid, cordons) in &mut self.waiting_cordons {
+            for (target, cordon) in of(cordons) {
+                self.effects.entries.push(Entry::Cordoned { uid: uid.clone(), target: target.clone(), cordon: cordon.clone() });
+                cordons.set(target.as_ref(), Some(cordon));
+            }
+        }
+        let slots: Vec<u32> = self.fleet.slots().collect();
+        for slot in slots {
+            for (target, cordon) in of(&self.fleet.cold(slot).cordons) {
+                if cordon.until.is_some_and(|until| until <= now) {
+                    self.lift(slot, &target, None);
+                    continue;
+                }
+                let uid = self.fleet.cold(slot).uid.clone();
+                self.effects.entries.push(Entry::Cordoned { uid, target: target.clone(), cordon: cordon.clone() });
+                self.set_cordon(slot, &target, Some(cordon));
+            }
+        }
     }
 
     /// Lifts a cordon; one that is not there is lifted too.

@@ -49,6 +49,31 @@ fn a_replaced_cordon_ends_when_the_new_one_says() {
     world.grant(&any());
 }
 
+/// Issue 10, 26: a cordon ends at the time of day that was said; one without an end and leases are not touched.
+#[test]
+fn a_cordon_ends_at_its_time_of_day_when_the_clock_was_set() {
+    let mut world = World::of(&[proxy("a", 9), proxy("b", 9)]);
+    let (caller, now) = (world.caller.clone(), world.now);
+    let lease = world.grant(&any());
+    world.book.cordon(&key("a"), &cordon(None, Some(now + Duration::from_secs(3600))), &caller, now).unwrap();
+    world.book.cordon(&key("a"), &cordon(Some("t"), Some(now + Duration::from_secs(60))), &caller, now).unwrap();
+    world.book.cordon(&key("b"), &cordon(None, None), &caller, now).unwrap();
+    // Half an hour forward: the hour ends in thirty minutes, the minute is over.
+    world.book.clock_set(1_800_000, now);
+    let cordons = world.book.proxy(&key("a"), &caller).unwrap().cordons.unwrap();
+    assert_eq!(cordons.iter().map(|cordon| cordon.until).collect::<Vec<_>>(), [Some(now + Duration::from_secs(1800))]);
+    assert_eq!(world.book.get(lease.record.id, &caller, now).unwrap().expires_at, lease.expires_at);
+    world.pass(1799.0);
+    assert_eq!(world.refused(&any()).drained, 2);
+    // And back again: it ends so much later.
+    let now = world.now;
+    world.book.clock_set(-10_000, now);
+    world.pass(10.0);
+    assert_eq!(world.refused(&any()).drained, 2);
+    world.pass(1.0);
+    world.grant(&any());
+}
+
 #[test]
 fn cordoning_needs_a_token_that_may_do_all_ls_22() {
     let mut world = World::of(&[proxy("a", 9)]);
