@@ -48,6 +48,7 @@ struct Ready {
 pub(crate) fn serve(instances: usize) -> Outcome<()> {
     let runtime = runtime()?;
     let fake = FakeGce::new(PROJECT);
+    fake.keep_no_log();
     for n in 0..instances {
         let uid = uid("listed", n);
         let labels = [("proxy-operator-managed", "true"), ("proxy-operator-uid", uid.as_str()), ("proxy-operator-installation", "bench")];

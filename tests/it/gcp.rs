@@ -2,6 +2,7 @@
 //! metadata server, both on loopback.
 
 mod federation;
+mod late;
 mod moments;
 mod official;
 mod runbooks;

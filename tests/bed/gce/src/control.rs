@@ -132,6 +132,11 @@ impl FakeGce {
         state.instances.iter().map(|((zone, name), vm)| (zone.clone(), name.clone(), Value::Object(vm.clone()))).collect()
     }
 
+    /// How many requests of that method were asked whose path has that part, since the log was taken last.
+    pub fn count(&self, method: &str, part: &str) -> usize {
+        self.state().log.iter().filter(|exchange| exchange.method == method && exchange.path.contains(part)).count()
+    }
+
     /// For benchmarks: what is asked is not kept.
     pub fn keep_no_log(&self) {
         self.state().keeps_no_log = true;
