@@ -5,6 +5,7 @@ mod federation;
 mod late;
 mod moments;
 mod official;
+mod replace;
 mod runbooks;
 
 use std::net::{Ipv4Addr, SocketAddr};
