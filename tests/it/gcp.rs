@@ -5,6 +5,7 @@ mod federation;
 mod late;
 mod moments;
 mod official;
+mod refused;
 mod replace;
 mod runbooks;
 

@@ -12,9 +12,9 @@ use crate::support::eventually;
 const KINDS: [(&str, &str, &str, bool); 5] = [
     ("QUOTA_EXCEEDED", "Quota 'CPUS' exceeded. Limit: 24.0 in region europe-west1.", "QuotaExceeded", true),
     ("ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS", "The zone does not have enough resources available.", "QuotaExceeded", true),
-    ("INVALID_FIELD_VALUE", "Invalid value for field 'sourceImage': no such image.", "", false),
-    ("IP_SPACE_EXHAUSTED", "IP space of 'subnetworks/default' is exhausted.", "", true),
-    ("SOMETHING_THAT_GOOGLE_INVENTED", "A sentence that nobody has seen.", "", true),
+    ("INVALID_FIELD_VALUE", "Invalid value for field 'sourceImage': no such image.", "PermanentError", false),
+    ("IP_SPACE_EXHAUSTED", "IP space of 'subnetworks/default' is exhausted.", "TransientError", true),
+    ("SOMETHING_THAT_GOOGLE_INVENTED", "A sentence that nobody has seen.", "TransientError", true),
 ];
 
 async fn told_and_made_anew((code, message, reason, again): (&str, &str, &str, bool), restart: bool) {
@@ -32,8 +32,11 @@ async fn told_and_made_anew((code, message, reason, again): (&str, &str, &str, b
     posts(1).await;
     if restart {
         // A process that does not know the id yet would make it anew, which adopts or starts over.
-        let kept =
-            || std::fs::read_dir(cloud.site.path("state/objects")).unwrap().filter_map(|file| std::fs::read(file.unwrap().path()).ok());
+        // What is in a temporary file is not kept yet.
+        let kept = || {
+            let files = std::fs::read_dir(cloud.site.path("state/objects")).unwrap().filter_map(Result::ok);
+            files.filter(|file| !file.file_name().to_string_lossy().starts_with('.')).filter_map(|file| std::fs::read(file.path()).ok())
+        };
         let known = |file: Vec<u8>| String::from_utf8_lossy(&file).contains("zones/europe-west1-b/instances/");
         eventually("the id is kept", SOON, || async { kept().any(known).then_some(()) }).await;
         operator.kill();
