@@ -2,11 +2,11 @@
 //!
 //! - *supervised by* the root, as a singleton; *supervises* nothing
 //! - *receives* what proxies' actors publish, and what the HTTP layer asks on behalf of crawlers ([`BrokerMessage`]);
-//!   *sends* `Append` and `Load` to the lease journal, `Republish` to the directory, `ProbeNow` and `Drained` to proxies' actors,
+//!   *sends* entries, `Attach`, `Fold` and `Load` to the lease journal, `Republish` to the directory, `ProbeNow` and `Drained` to proxies' actors,
 //!   `Publish` to the source (cordons, drains)
 //! - *states*: one; a start loads what the journal kept, and its leases hold their places before their proxies are
 //!   published again
-//! - *failure policy*: a crash loses nothing that was answered, since every entry is in the journal's mailbox before the
+//! - *failure policy*: a crash loses nothing that was answered, since every entry is in the journal's channel before the
 //!   answer leaves. A journal that takes nothing is a 503 and a restart from what it kept.
 //!
 //! What must stay true: an answer leaves after its entries; a grant whose asker is gone is released at once.
@@ -36,6 +36,7 @@ use hashbrown::HashMap;
 use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
 use serde_json::json;
+use tokio::sync::mpsc;
 
 use crate::book::{Book, BookSettings, Entropy, LeaseWalk, Reported, Testimony};
 use asked::Asked;
@@ -47,6 +48,8 @@ const TICK: Duration = Duration::from_millis(20);
 const IDLE_TICK: Duration = Duration::from_millis(200);
 /// A start that gets no answer from the journal in this time is a crash.
 const LOAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// Batches of entries that wait in the journal's channel at most before it is told.
+const UNSAID: u32 = 64;
 const REPUBLISH_EVERY: Duration = Duration::from_secs(1);
 
 /// What the broker needs to know.
@@ -91,6 +94,10 @@ impl Message for BrokerInternal {
 pub struct BrokerActor {
     book: Book,
     journal: Address<JournalMessage>,
+    /// What the journal has once it is in here.
+    entries: mpsc::UnboundedSender<Vec<Entry>>,
+    /// Batches of entries that the journal was not told of.
+    unsaid: u32,
     /// Seeded by the system; nobody can predict what it gives (LS-5).
     random: StdRng,
     busiest: Busiest,
@@ -115,11 +122,16 @@ impl Actor for BrokerActor {
 
     async fn start(ctx: &Context<Self>, args: BrokerArgs) -> Result<Self, Failure> {
         let journal = ctx.system().address::<JournalMessage>(JOURNAL_ID);
+        let (entries, receiver) = mpsc::unbounded_channel();
+        // Failing, the next call fails too.
+        let _ = journal.send(JournalMessage::Attach { entries: receiver });
         let kept = journal.call(LOAD_TIMEOUT, |reply_to| JournalMessage::Load { reply_to }).await;
         let kept = kept.map_err(|error| Failure::new(format!("the lease journal did not hand over what it kept: {error}")))?;
         let mut broker = Self {
             book: Book::restore(args.settings, *kept, ctx.now()),
             journal,
+            entries,
+            unsaid: 0,
             random: StdRng::from_os_rng(),
             busiest: Busiest::default(),
             credentialed: false,
@@ -209,6 +221,9 @@ impl Actor for BrokerActor {
         match message {
             BrokerInternal::Tick => {
                 self.advance(ctx);
+                if self.unsaid > 0 {
+                    self.tell_the_journal();
+                }
                 ctx.metrics().targets_suspect.set(i64::try_from(self.book.suspect_targets()).unwrap_or(i64::MAX));
                 self.wind(ctx);
             }
@@ -314,8 +329,12 @@ impl BrokerActor {
             }
         }
         if !effects.entries.is_empty() {
-            let sent = self.journal.send(JournalMessage::Append { entries: effects.entries });
-            sent.map_err(|error| Failure::new(format!("the lease journal took nothing: {error}")))?;
+            let sent = self.entries.send(effects.entries);
+            sent.map_err(|_| Failure::new("the lease journal took nothing: it is not running"))?;
+            self.unsaid += 1;
+            if self.unsaid >= UNSAID {
+                self.tell_the_journal();
+            }
         }
         for change in effects.cordons {
             say::cordon(ctx, change);
@@ -343,6 +362,13 @@ impl BrokerActor {
         if self.book.advance(ctx.now()) {
             ctx.tell(BrokerInternal::More);
         }
+    }
+
+    /// Else entries wait in the journal's channel for the next tick.
+    fn tell_the_journal(&mut self) {
+        // One that is down has dropped its end of the channel: the next entry fails.
+        let _ = self.journal.send(JournalMessage::Fold);
+        self.unsaid = 0;
     }
 
     fn wind(&mut self, ctx: &Context<Self>) {

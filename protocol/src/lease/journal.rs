@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::mpsc;
+
 use crate::ids::Uid;
 use crate::lease::answer::LeaseState;
 use crate::lease::id::LeaseId;
@@ -14,11 +16,14 @@ use crate::time::Timestamp;
 /// What the journal is asked.
 #[derive(Debug)]
 pub enum JournalMessage {
-    /// Keep these, in this order. The memory store has them once they are in its mailbox.
-    Append {
-        /// What happened.
-        entries: Vec<Entry>,
+    /// Entries come through this channel from now on, in the order of what happened; what the former one still holds counts before. The
+    /// memory store has an entry once it is in the channel: whoever sent it may crash.
+    Attach {
+        /// Batches of entries.
+        entries: mpsc::UnboundedReceiver<Vec<Entry>>,
     },
+    /// Entries wait in the channel. Said now and then, so that a single grant wakes nobody.
+    Fold,
     /// Hand over everything that is kept: the broker starts.
     Load {
         /// All of it, entries sent before included.
@@ -29,7 +34,8 @@ pub enum JournalMessage {
 impl Message for JournalMessage {
     fn kind(&self) -> &'static str {
         match self {
-            Self::Append { .. } => "Append",
+            Self::Attach { .. } => "Attach",
+            Self::Fold => "Fold",
             Self::Load { .. } => "Load",
         }
     }
