@@ -9,6 +9,7 @@ pub mod gcp;
 mod kubernetes;
 pub mod libvirt;
 mod local;
+pub mod proxmox;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -70,6 +71,7 @@ impl ProviderEntry {
             ProviderBlock::Gcp(_) => &gcp::TYPE,
             ProviderBlock::Kvm(_) => &libvirt::KVM,
             ProviderBlock::Kvm2(_) => &libvirt::KVM2,
+            ProviderBlock::Proxmox(_) => &proxmox::TYPE,
         }
     }
 }
@@ -96,6 +98,8 @@ pub enum ProviderBlock {
     Kvm(libvirt::Block),
     /// Virtual machines on libvirt hosts; each entry has base volumes of its own. Not registered yet.
     Kvm2(libvirt::Block),
+    /// Virtual machines cloned on Proxmox VE. Not registered yet.
+    Proxmox(proxmox::ProxmoxBlock),
 }
 
 /// A type of provider as the file knows it.

@@ -98,7 +98,11 @@ pub(crate) fn for_a_check(config: &ProvidersConfig) -> Vec<egress_provider::Prov
 pub(super) fn connections(config: &ProvidersConfig) -> usize {
     let of = |entry: &ProviderEntry| match &entry.block {
         ProviderBlock::Local(block) => size(block.max_connections),
-        ProviderBlock::Kubernetes(_) | ProviderBlock::Gcp(_) | ProviderBlock::Kvm(_) | ProviderBlock::Kvm2(_) => 0,
+        ProviderBlock::Kubernetes(_)
+        | ProviderBlock::Gcp(_)
+        | ProviderBlock::Kvm(_)
+        | ProviderBlock::Kvm2(_)
+        | ProviderBlock::Proxmox(_) => 0,
     };
     config.entries.iter().map(of).max().unwrap_or_default()
 }
@@ -119,7 +123,7 @@ fn backend(entry: &ProviderEntry, around: &Surroundings, ground: &Ground) -> Res
         }
         ProviderBlock::Gcp(block) => Arc::new(GcpBackend::new(gcp(entry, block, around), ground, around.ports.clock)?),
         // No file can name them yet: `config` has their blocks and does not register the types.
-        ProviderBlock::Kvm(_) | ProviderBlock::Kvm2(_) => {
+        ProviderBlock::Kvm(_) | ProviderBlock::Kvm2(_) | ProviderBlock::Proxmox(_) => {
             return Err(Failure::new(format!("providers of type {} are not supported by this version", entry.type_name())));
         }
     })
@@ -130,7 +134,7 @@ fn settings(entry: &ProviderEntry, around: &Surroundings) -> Settings {
     match &entry.block {
         ProviderBlock::Local(block) => Arc::new(local(entry, block, around)),
         ProviderBlock::Gcp(block) => Arc::new(gcp(entry, block, around).live),
-        ProviderBlock::Kubernetes(_) | ProviderBlock::Kvm(_) | ProviderBlock::Kvm2(_) => Arc::new(()),
+        ProviderBlock::Kubernetes(_) | ProviderBlock::Kvm(_) | ProviderBlock::Kvm2(_) | ProviderBlock::Proxmox(_) => Arc::new(()),
     }
 }
 

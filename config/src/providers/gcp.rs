@@ -8,6 +8,7 @@ mod read;
 
 use super::{CredentialFile, ProviderBlock, Type};
 pub use credentials::{Credentials, METADATA_HOST};
+pub(super) use read::check_endpoint;
 
 pub(super) static TYPE: Type = Type {
     name: "gcp",
@@ -57,7 +58,11 @@ pub enum AddressMode {
 fn files(block: &ProviderBlock) -> Vec<CredentialFile> {
     match block {
         ProviderBlock::Gcp(block) => block.credentials.file().into_iter().collect(),
-        ProviderBlock::Local(_) | ProviderBlock::Kubernetes(_) | ProviderBlock::Kvm(_) | ProviderBlock::Kvm2(_) => Vec::new(),
+        ProviderBlock::Local(_)
+        | ProviderBlock::Kubernetes(_)
+        | ProviderBlock::Kvm(_)
+        | ProviderBlock::Kvm2(_)
+        | ProviderBlock::Proxmox(_) => Vec::new(),
     }
 }
 

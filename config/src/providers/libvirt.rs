@@ -15,6 +15,7 @@ use egress_protocol::Secret;
 
 use super::{CredentialFile, ProviderBlock, Type};
 pub(super) use between::between;
+pub(super) use read::{empty_map, free_map, vendor_data};
 
 /// Bytes of a GiB.
 const GIB: u64 = 1 << 30;
@@ -168,7 +169,7 @@ fn of(block: &ProviderBlock) -> Option<(&'static str, &Block)> {
     match block {
         ProviderBlock::Kvm(block) => Some((KVM.name, block)),
         ProviderBlock::Kvm2(block) => Some((KVM2.name, block)),
-        ProviderBlock::Local(_) | ProviderBlock::Kubernetes(_) | ProviderBlock::Gcp(_) => None,
+        ProviderBlock::Local(_) | ProviderBlock::Kubernetes(_) | ProviderBlock::Gcp(_) | ProviderBlock::Proxmox(_) => None,
     }
 }
 

@@ -124,7 +124,7 @@ fn is_resource(path: &str, kind: &[&str]) -> bool {
 }
 
 /// https, or http on loopback: a token is sent there.
-fn check_endpoint(url: &str) -> Result<(), String> {
+pub(in crate::providers) fn check_endpoint(url: &str) -> Result<(), String> {
     let trimmed = url.trim_end_matches('/');
     let rest = trimmed.split_once("://").map_or("", |(_, rest)| rest);
     if !grammar::URL_GRAMMAR.matches(url) || rest.contains('@') {

@@ -72,7 +72,7 @@ fn known_hosts<'a>(keys: &mut Keys<'a>, insecure: bool, sink: &mut Sink<'_>) -> 
 }
 
 /// LV-26. A fault shows nothing of it.
-fn vendor_data(keys: &mut Keys<'_>, agent: bool, sink: &mut Sink<'_>) -> Secret {
+pub(in crate::providers) fn vendor_data(keys: &mut Keys<'_>, agent: bool, sink: &mut Sink<'_>) -> Secret {
     let text = keys.text("vendorData", sink).unwrap_or_default();
     if text.len() > VENDOR_DATA_LIMIT {
         keys.tell("vendorData", format!("must be at most {VENDOR_DATA_LIMIT} bytes, is {}", text.len()), sink);
@@ -109,7 +109,7 @@ fn is_identifier(text: &str) -> bool {
 const IDENTIFIER: &str = "must be at most 63 of A-Z, a-z, 0-9, _, . and -, beginning with a letter or digit";
 
 /// A map whose keys are the user's names. `None` when it has no entry that could be read.
-fn free_map<T>(
+pub(in crate::providers) fn free_map<T>(
     keys: &mut Keys<'_>,
     key: &'static str,
     read: fn(&Named<'_>, &mut Sink<'_>) -> Option<T>,
@@ -120,7 +120,7 @@ fn free_map<T>(
     (!found.is_empty()).then_some(found)
 }
 
-fn empty_map(keys: &mut Keys<'_>, key: &'static str) -> bool {
+pub(in crate::providers) fn empty_map(keys: &mut Keys<'_>, key: &'static str) -> bool {
     keys.get(key).is_none_or(|node| node.entries().is_some_and(<[_]>::is_empty))
 }
 

@@ -44,7 +44,9 @@ fn item(name: &str, type_: &str, block: &str, address: &str) -> String {
 fn block(entry: ProviderEntry) -> Block {
     match entry.block {
         ProviderBlock::Kvm(block) | ProviderBlock::Kvm2(block) => block,
-        other @ (ProviderBlock::Local(_) | ProviderBlock::Kubernetes(_) | ProviderBlock::Gcp(_)) => panic!("{other:?}"),
+        other @ (ProviderBlock::Local(_) | ProviderBlock::Kubernetes(_) | ProviderBlock::Gcp(_) | ProviderBlock::Proxmox(_)) => {
+            panic!("{other:?}")
+        }
     }
 }
 
