@@ -35,6 +35,16 @@ fn every_spec_of_the_table_is_accepted_or_refused_by_the_field_it_names() {
     }
 }
 
+/// Issue 10, 28: what is wrong with the name is said, since both look right to whoever wrote them.
+#[test]
+fn a_host_with_an_underscore_or_a_dot_at_its_end_is_told_so() {
+    for (host, says) in [("proxy_1.example", "no underscore"), ("proxy.example.", "no dot at the end")] {
+        let faults = check_spec(&json!({"mode": "External", "port": 3128, "endpoint": {"host": host}})).unwrap_err();
+        assert!(faults.len() == 1 && faults[0].path == "spec.endpoint.host", "{host}: {faults:?}");
+        assert!(faults[0].to_string().contains(says), "{host}: {}", faults[0]);
+    }
+}
+
 #[test]
 fn a_change_of_mode_or_provider_is_refused_and_no_other() {
     for case in cases()["changes"].as_array().unwrap() {
