@@ -203,6 +203,8 @@ async fn an_operation_that_cannot_be_read_is_transient_and_makes_no_second_machi
         assert_eq!(bed.get("u-1").await.unwrap_err().class, ErrorClass::Transient);
     }
     assert_eq!(bed.get("u-1").await.unwrap_err().class, ErrorClass::QuotaExceeded);
+    assert_eq!(bed.asked().iter().filter(|asked| asked.starts_with("POST ")).count(), 1, "nothing was inserted meanwhile");
+    assert!(bed.fake.instances().is_empty());
 }
 
 /// GC-7, GC-8: what is not ours is neither adopted, read nor deleted.
